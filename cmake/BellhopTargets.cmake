@@ -1,0 +1,35 @@
+# One static library per folder of src/. DEPS is the folder's allowed includes (src/layers.txt repeats it and
+# tools/check_layers.py holds the sources against both); THIRD_PARTY are imported targets.
+#
+#   bellhop_library(quant SOURCES format.cc decode.cc DEPS base)
+function(bellhop_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;THIRD_PARTY" ${ARGN})
+  set(target bellhop_${name})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  target_include_directories(${target} PUBLIC "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include")
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${target} PUBLIC bellhop_${dep})
+  endforeach()
+  target_link_libraries(${target} PUBLIC ${ARG_THIRD_PARTY})
+endfunction()
+
+# One GoogleTest binary per folder; each TEST is registered with CTest when the tests run.
+#
+#   bellhop_test(quant_test SOURCES format_test.cc DEPS quant)
+function(bellhop_test name)
+  if(NOT BELLHOP_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;THIRD_PARTY" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${name} PRIVATE bellhop_${dep})
+  endforeach()
+  target_link_libraries(${name} PRIVATE ${ARG_THIRD_PARTY} GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE BELLHOP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()

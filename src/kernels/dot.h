@@ -1,0 +1,36 @@
+// Decode-class matrix-vector products: exact weights, f32 activations, canonical lane order (lanes.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/span.h"
+#include "quant/quant_view.h"
+#include "sys/cpu_features.h"
+
+namespace bellhop::kernels {
+
+// y(m, r) = dot(weights row r, x row m) for r in `range`, m in [0, x.rows).
+//   weights [rows, k]; x [m, k] f32; y [m, rows] f32: column r of y belongs to weight row r.
+// Any number of x rows; each result depends on its own row alone. k = weights.cols is whole blocks.
+struct DotArgs {
+  quant::QuantView weights;
+  MatView<const float> x;
+  MatView<float> y;
+  RowRange range;
+};
+using DotFn = void (*)(const DotArgs& args) noexcept;
+
+struct DotKernel {
+  const char* name;
+  sys::Isa isa;
+  quant::WeightFormat format;
+  DotFn fn;
+};
+
+// Every kernel of the table (dot.def) that was compiled in.
+std::span<const DotKernel> AllDotKernels();
+// The best kernel for the format that `caps` allows; null when the format holds no weights. Pure.
+const DotKernel* SelectDot(quant::WeightFormat format, const sys::CpuCaps& caps);
+
+}  // namespace bellhop::kernels

@@ -1,0 +1,49 @@
+// Elementwise and row operations of the decode class. Every ISA gives the same bits: sums run in the canonical lane
+// order (lanes.h, plain formats), exp is one polynomial evaluated with explicit fma everywhere.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "sys/cpu_features.h"
+
+namespace bellhop::kernels {
+
+struct VecOps {
+  const char* name;
+  sys::Isa isa;
+
+  // y[i] = x[i] * (1 / sqrt(mean(x^2) + epsilon)) * w[i]; w null: no weight. y may be x.
+  void (*rms_norm)(const float* x, const float* w, float epsilon, int64_t n, float* y) noexcept;
+  // y[i] = exp(x[i]): relative error below 2e-7 on [-87, 88]; underflows to 0, overflows to Inf; NaN stays NaN.
+  void (*exp)(const float* x, int64_t n, float* y) noexcept;
+  // In place softmax over n values. `sink`: an extra logit in the denominator that has no entry; null: none.
+  void (*softmax)(float* x, int64_t n, const float* sink) noexcept;
+  // y[i] = sigmoid(x[i]).
+  void (*sigmoid)(const float* x, int64_t n, float* y) noexcept;
+  // y[i] = silu(gate[i]) * up[i]. y may be gate or up.
+  void (*swiglu)(const float* gate, const float* up, int64_t n, float* y) noexcept;
+  // gpt-oss: g = min(gate, limit), u = clamp(up, -limit, limit), y = g * sigmoid(alpha * g) * (u + 1).
+  void (*swiglu_oai)(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept;
+  // y[i] = gelu(gate[i]) * up[i], tanh form.
+  void (*geglu)(const float* gate, const float* up, int64_t n, float* y) noexcept;
+  void (*add)(const float* x, int64_t n, float* y) noexcept;                   // y += x
+  void (*scale)(float factor, int64_t n, float* y) noexcept;                   // y *= factor
+  void (*add_scaled)(const float* x, float factor, int64_t n, float* y) noexcept;  // y = fma(factor, x, y)
+  // Rotates pairs of one head. cos_sin[2j], cos_sin[2j+1] = cos, sin of pair j < n_rot/2 (attention factor applied).
+  void (*rope_norm)(float* x, const float* cos_sin, int64_t n_rot) noexcept;   // pairs (2j, 2j+1)
+  void (*rope_neox)(float* x, const float* cos_sin, int64_t n_rot) noexcept;   // pairs (j, j + n_rot/2)
+  // Row conversions, bit-exact with quant/half.h.
+  void (*f32_to_f16)(const float* x, int64_t n, uint16_t* y) noexcept;
+  void (*f16_to_f32)(const uint16_t* x, int64_t n, float* y) noexcept;
+  void (*f32_to_bf16)(const float* x, int64_t n, uint16_t* y) noexcept;
+  void (*bf16_to_f32)(const uint16_t* x, int64_t n, float* y) noexcept;
+  // y[i] = x[i] rounded to bf16 (or f16), kept as f32. y may be x.
+  void (*round_bf16)(const float* x, int64_t n, float* y) noexcept;
+  void (*round_f16)(const float* x, int64_t n, float* y) noexcept;
+};
+
+std::span<const VecOps> AllVecOps();           // one table per ISA compiled in
+const VecOps& SelectVecOps(const sys::CpuCaps& caps);
+
+}  // namespace bellhop::kernels
