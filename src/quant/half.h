@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace bellhop::quant {
@@ -19,5 +20,9 @@ inline uint16_t F32ToBf16(float f) {
 float F16ToF32(uint16_t h);
 // Round to nearest even, overflow to Inf; NaN becomes sign | 0x7E00.
 uint16_t F32ToF16(float f);
+
+// The same for `count` packed little-endian halves, at any alignment.
+void F16RowToF32(const std::byte* src, int64_t count, float* dst);
+void F32RowToF16(const float* src, int64_t count, std::byte* dst);
 
 }  // namespace bellhop::quant
