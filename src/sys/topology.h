@@ -16,11 +16,11 @@ struct CpuInfo {
 };
 
 struct Topology {
-  std::vector<CpuInfo> cpus;       // allowed by the affinity mask, ascending
-  int physical_cores = 0;          // distinct cores among them
+  std::vector<CpuInfo> cpus;  // allowed by the affinity mask, ascending
+  int physical_cores = 0;     // distinct cores among them
   int numa_nodes = 1;
-  double cpu_quota = 0;            // cgroup v1/v2 quota in CPUs, 0: unlimited
-  uint64_t memory_limit_bytes = 0; // cgroup limit, 0: unlimited
+  double cpu_quota = 0;             // cgroup v1/v2 quota in CPUs, 0: unlimited
+  uint64_t memory_limit_bytes = 0;  // cgroup limit, 0: unlimited
   uint64_t memory_total_bytes = 0;
   uint64_t memory_available_bytes = 0;
   uint64_t memlock_limit_bytes = 0;  // RLIMIT_MEMLOCK, UINT64_MAX: unlimited

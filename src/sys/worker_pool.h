@@ -16,9 +16,9 @@ namespace bellhop::sys {
 class WorkerPool {
  public:
   struct Options {
-    std::vector<int> cpus;     // one worker per entry; the caller of Run is worker 0
-    bool pin = true;           // pin worker i (i > 0) to cpus[i]; refused pinning becomes a note, not an error
-    int spin_us = 50;          // how long an idle worker spins before it sleeps
+    std::vector<int> cpus;  // one worker per entry; the caller of Run is worker 0
+    bool pin = true;        // pin worker i (i > 0) to cpus[i]; refused pinning becomes a note, not an error
+    int spin_us = 50;       // how long an idle worker spins before it sleeps
   };
 
   static Result<std::unique_ptr<WorkerPool>> Create(const Options& options);
