@@ -27,7 +27,7 @@ struct Tensor {
   uint32_t file = 0;                            // index into Manifest::files
   uint64_t offset = 0;                          // absolute, from the start of that file
   uint64_t bytes = 0;
-  HostSpan<const std::byte> data;               // the mapped bytes, size() == bytes
+  HostSpan<const std::byte> data;  // the mapped bytes, size() == bytes
 
   uint64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
   uint64_t rows() const { return dims[1] * dims[2] * dims[3]; }
@@ -43,11 +43,11 @@ enum class RopeScaling : uint8_t { kNone, kLinear, kYarn, kLongRope };
 enum class ExpertGating : uint8_t { kUnset, kSoftmax, kSigmoid, kSoftmaxSelected };
 
 struct RopeHparams {
-  uint32_t dims = 0;           // rotary width
+  uint32_t dims = 0;  // rotary width
   double base = 10000;
-  double base_swa = 10000;     // for sliding-window layers; = base when absent
+  double base_swa = 10000;  // for sliding-window layers; = base when absent
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1;           // context extension, >= 1
+  double factor = 1;  // context extension, >= 1
   uint32_t original_context = 0;
   double attn_factor = 1;
   double yarn_ext_factor = 0;  // 1 for yarn unless the file says otherwise
@@ -55,18 +55,18 @@ struct RopeHparams {
   double yarn_beta_fast = 32;
   double yarn_beta_slow = 1;
   double yarn_log_multiplier = 0;
-  bool yarn_truncate = true;   // floor/ceil the correction bounds; the model builder decides (gpt-oss: false)
-  bool finetuned = true;       // false switches RoPE off (granite)
+  bool yarn_truncate = true;      // floor/ceil the correction bounds; the model builder decides (gpt-oss: false)
+  bool finetuned = true;          // false switches RoPE off (granite)
   std::vector<int64_t> sections;  // rope.dimension_sections
 };
 
 struct ExpertHparams {
-  uint32_t count = 0;       // 0: a dense model
+  uint32_t count = 0;  // 0: a dense model
   uint32_t used = 0;
-  uint32_t inner = 0;       // expert_feed_forward_length, 0: not stated
+  uint32_t inner = 0;  // expert_feed_forward_length, 0: not stated
   uint32_t shared_inner = 0;
   uint32_t shared_count = 0;
-  double weights_scale = 0;                // 0: no scaling
+  double weights_scale = 0;  // 0: no scaling
   std::optional<bool> weights_norm;
   ExpertGating gating = ExpertGating::kUnset;
   uint32_t group_count = 0, group_used = 0;
@@ -75,14 +75,14 @@ struct ExpertHparams {
 // Generic hyper-parameters (docs/formats.md, "Hyper-parameter keys"), resolved: defaults applied, scalars expanded to
 // one value per layer. Architecture-specific keys stay in Manifest::metadata.
 struct Hparams {
-  uint32_t layers = 0;              // block_count
-  uint32_t nextn_layers = 0;        // of these, trailing MTP blocks
+  uint32_t layers = 0;        // block_count
+  uint32_t nextn_layers = 0;  // of these, trailing MTP blocks
   uint32_t context_length = 0;
-  uint32_t hidden = 0;              // embedding_length
+  uint32_t hidden = 0;  // embedding_length
   uint32_t vocab = 0;
-  std::vector<uint32_t> inner;      // feed_forward_length per layer (0: none)
-  std::vector<uint32_t> heads;      // per layer
-  std::vector<uint32_t> kv_heads;   // per layer
+  std::vector<uint32_t> inner;     // feed_forward_length per layer (0: none)
+  std::vector<uint32_t> heads;     // per layer
+  std::vector<uint32_t> kv_heads;  // per layer
   uint32_t key_length = 0;
   uint32_t value_length = 0;
   double rms_epsilon = 0;
@@ -98,8 +98,8 @@ struct Hparams {
 // [in, out, experts], or one tensor per expert.
 struct ExpertLayer {
   LayerId layer;
-  int32_t gate = -1, up = -1, down = -1, gate_up = -1;         // tensor indices of the stacks, -1: absent
-  std::vector<int32_t> gate_each, up_each, down_each;          // per-expert tensors of old files, else empty
+  int32_t gate = -1, up = -1, down = -1, gate_up = -1;  // tensor indices of the stacks, -1: absent
+  std::vector<int32_t> gate_each, up_each, down_each;   // per-expert tensors of old files, else empty
   int32_t gate_bias = -1, up_bias = -1, gate_up_bias = -1, down_bias = -1;
 };
 

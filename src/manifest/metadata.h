@@ -19,6 +19,8 @@ namespace bellhop::manifest {
 
 enum class MetaType : uint8_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 std::string_view MetaTypeName(MetaType type);
+// Bytes of one element; 0 for strings and arrays.
+size_t MetaTypeBytes(MetaType type);
 
 struct MetaArray;
 
@@ -35,11 +37,14 @@ struct MetaValue {
 struct MetaArray {
   MetaType element_type = MetaType::kU8;
   uint64_t count = 0;
-  HostSpan<const std::byte> raw;           // fixed-width element types
-  std::vector<std::string_view> strings;   // kString
-  std::vector<MetaArray> arrays;           // kArray
-  MetaValue At(uint64_t i) const;          // fixed-width and string elements; i < count
+  HostSpan<const std::byte> raw;          // fixed-width element types
+  std::vector<std::string_view> strings;  // kString
+  std::vector<MetaArray> arrays;          // kArray
+  MetaValue At(uint64_t i) const;         // fixed-width and string elements; i < count
 };
+
+// One line for people: strings quoted and shortened, the first `max_items` elements of an array.
+std::string ToString(const MetaValue& value, size_t max_items = 8);
 
 class Metadata {
  public:
@@ -55,7 +60,8 @@ class Metadata {
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
   // Required values: kNotFound names the key; kCorrupt names key, stored type and wanted type. Integer getters take any
-  // integer width; float getters take f32, f64 and integers. GetUint refuses negative values.
+  // integer width; float getters take f32, f64 and integers; flags take bools and the integers 0 and 1. GetUint refuses
+  // negative values.
   Result<uint64_t> GetUint(std::string_view key) const;
   Result<int64_t> GetInt(std::string_view key) const;
   Result<double> GetFloat(std::string_view key) const;

@@ -18,9 +18,9 @@ struct Vocabulary {
   std::string model;  // "gpt2" (byte-level BPE), "llama" (SPM); empty: the file has no tokenizer
   std::string pre;    // pre-tokenizer name, "qwen2"; empty: not stated
   std::vector<std::string> tokens;
-  std::vector<float> scores;                 // empty, or one per token
-  std::vector<TokenType> types;              // empty (all normal), or one per token
-  std::vector<std::string> merges;           // "left right", by rank
+  std::vector<float> scores;        // empty, or one per token
+  std::vector<TokenType> types;     // empty (all normal), or one per token
+  std::vector<std::string> merges;  // "left right", by rank
 
   std::optional<TokenId> bos, eos, eot, eom, unknown, separator, padding, mask;
   std::optional<TokenId> fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep;
