@@ -28,10 +28,14 @@ class WorkerPool {
 
   int size() const;
   const std::vector<std::string>& notes() const;
+  // Workers asleep in the kernel at this moment: size() - 1 on a pool that has been idle for longer than spin_us.
+  int sleeping_workers() const;
+  // The spin time in force: Options::spin_us, or 0 when the workers outnumber the CPUs that they may use.
+  int spin_us() const;
 
   // Calls fn(worker, size()) once on every worker, the caller included, and returns when all have finished. Everything
-  // written before Run is visible to the workers, everything they wrote is visible after it. One caller at a time.
-  // fn must not throw and must not call Run.
+  // written before Run is visible to the workers, everything they wrote is visible after it. One caller at a time, from
+  // any thread. fn must not throw and must not call Run.
   template <typename Fn>
   void Run(Fn&& fn) {
     using F = std::remove_reference_t<Fn>;
