@@ -1,0 +1,38 @@
+// Softmax attention over the paged KV cache: QKV, QK norm, rotation, append, attention, output projection.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "model/spec.h"
+#include "model/stages.h"
+#include "model/weights.h"
+
+namespace bellhop::model {
+
+class AttentionMixer final : public Mixer {
+ public:
+  // `layer` is the layer's index in the KV pool.
+  static Result<std::unique_ptr<AttentionMixer>> Create(const AttentionSpec& spec, const RopeSpec* rope, int32_t layer,
+                                                        const sys::CpuCaps& caps, WeightBinder* binder);
+  void Forward(const StepContext& step, MatView<const float> x, MatView<float> y) override;
+
+ private:
+  AttentionMixer(const AttentionSpec& spec, int32_t layer) : spec_(spec), layer_(layer) {}
+  // Norm, rotation and cache append of one row.
+  void FinishRow(const StepContext& step, int64_t m) const;
+  // Heads [first, first + count) of KV head `kv_head`, one row.
+  void AttendRow(const StepContext& step, int64_t m, int32_t kv_head, int32_t first, int32_t count, int worker) const;
+
+  AttentionSpec spec_;
+  int32_t layer_;
+  RopeKind rope_kind_ = RopeKind::kNone;
+  int32_t rope_dims_ = 0;
+  moe::Linear q_, k_, v_, output_;
+  const float* q_norm_ = nullptr;
+  const float* k_norm_ = nullptr;
+  const float* sinks_ = nullptr;
+  const kernels::AttentionKernel* kernel_ = nullptr;
+};
+
+}  // namespace bellhop::model

@@ -1,0 +1,96 @@
+#include "model/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "model/sequence_state.h"
+
+namespace bellhop::model {
+namespace {
+
+std::unique_ptr<KvPool> MakePool(int32_t pages) {
+  auto pool = KvPool::Create({{32, 16}, {0, 0}, {64, 64}}, kernels::KvType::kF16, pages);
+  EXPECT_TRUE(pool.ok());
+  return std::move(pool).value();
+}
+
+TEST(KvPoolTest, LayersOfAPageDoNotOverlap) {
+  auto pool = MakePool(3);
+  EXPECT_EQ(pool->bytes(), KvPool::BytesFor({{32, 16}, {0, 0}, {64, 64}}, kernels::KvType::kF16, 3));
+  for (const int32_t page : {0, 1, 2}) {
+    EXPECT_EQ(pool->Values(0, page) - pool->Keys(0, page), 64 * 32 * 2);
+    EXPECT_EQ(pool->Keys(2, page) - pool->Values(0, page), 64 * 16 * 2);
+    EXPECT_EQ(pool->Values(2, page) - pool->Keys(2, page), 64 * 64 * 2);
+  }
+  EXPECT_EQ(pool->KeyRowBytes(0), 64);
+}
+
+TEST(SequenceStateTest, ReservesAcceptsAndTruncates) {
+  auto pool = MakePool(4);
+  SequenceState sequence(pool.get(), 200, 0);
+  ASSERT_TRUE(sequence.Reserve(130).ok());
+  EXPECT_EQ(sequence.pages().size(), 3u);
+  sequence.Accept(60);  // only the first 60 rows survive
+  EXPECT_EQ(sequence.length(), 60);
+  EXPECT_EQ(sequence.pages().size(), 1u);
+  EXPECT_EQ(pool->free_pages(), 3);
+  const Status full = sequence.Reserve(141);
+  EXPECT_EQ(full.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(full.message().find("--ctx-size"), std::string_view::npos);
+  ASSERT_TRUE(sequence.Reserve(140).ok());
+  sequence.Accept(140);
+  ASSERT_TRUE(sequence.Truncate(64).ok());
+  EXPECT_EQ(sequence.pages().size(), 1u);
+  EXPECT_FALSE(sequence.Truncate(65).ok());
+  sequence.Reset();
+  EXPECT_EQ(pool->free_pages(), 4);
+}
+
+TEST(SequenceStateTest, SharedPrefixIsCopiedOnWrite) {
+  auto pool = MakePool(6);
+  SequenceState a(pool.get(), 256, 0), b(pool.get(), 256, 0);
+  ASSERT_TRUE(a.Reserve(100).ok());
+  std::memset(pool->Keys(0, a.pages()[1]), 7, 64);
+  a.Accept(100);
+  ASSERT_TRUE(b.ShareFrom(a, 70).ok());
+  EXPECT_EQ(pool->free_pages(), 4);  // pages are shared
+  EXPECT_EQ(b.pages()[1], a.pages()[1]);
+  ASSERT_TRUE(b.Reserve(1).ok());  // writes into the shared second page
+  EXPECT_NE(b.pages()[1], a.pages()[1]);
+  EXPECT_EQ(b.pages()[0], a.pages()[0]);
+  EXPECT_EQ(std::memcmp(pool->Keys(0, b.pages()[1]), pool->Keys(0, a.pages()[1]), 64), 0);
+  a.Reset();
+  EXPECT_EQ(pool->references(b.pages()[0]), 1);
+}
+
+TEST(SequenceStateTest, EmptyPoolIsAnError) {
+  auto pool = MakePool(1);
+  SequenceState a(pool.get(), 256, 0), b(pool.get(), 256, 0);
+  ASSERT_TRUE(a.Reserve(64).ok());
+  EXPECT_EQ(b.Reserve(1).code(), StatusCode::kOutOfMemory);
+}
+
+TEST(SequenceStateTest, RecurrentStateResumesAtCheckpointsOnly) {
+  auto pool = MakePool(4);
+  SequenceState sequence(pool.get(), 256, 2);
+  auto advance = [&](int32_t n) {
+    ASSERT_TRUE(sequence.Reserve(n).ok());
+    sequence.Accept(n);
+    sequence.recurrent()[0] = static_cast<float>(sequence.length());
+  };
+  advance(10);
+  sequence.Checkpoint();
+  advance(20);
+  EXPECT_EQ(sequence.ResumePoint(25), 10);
+  EXPECT_EQ(sequence.ResumePoint(9), 0);
+  EXPECT_EQ(sequence.ResumePoint(30), 30);
+  EXPECT_FALSE(sequence.Truncate(25).ok());
+  ASSERT_TRUE(sequence.Truncate(10).ok());
+  EXPECT_EQ(sequence.recurrent()[0], 10);
+  ASSERT_TRUE(sequence.Truncate(0).ok());
+  EXPECT_EQ(sequence.recurrent()[0], 0);
+}
+
+}  // namespace
+}  // namespace bellhop::model

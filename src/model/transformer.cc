@@ -1,0 +1,285 @@
+#include "model/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "base/units.h"
+#include "model/attention.h"
+#include "model/feed_forward.h"
+#include "model/residual_port.h"
+#include "model/rope.h"
+
+namespace bellhop::model {
+namespace {
+
+// Widths that the buffers must hold, over all layers.
+struct Widths {
+  int64_t q = 0, k = 0, v = 0, heads_out = 0, inner = 0, input = 0;
+  int64_t group_scratch = 0;  // floats of attention scratch per worker
+  int32_t experts = 0, used = 0;
+};
+
+Widths MeasureWidths(const ModelSpec& spec, const TransformerOptions& options) {
+  Widths w;
+  w.input = spec.hidden;
+  auto dense = [&](const DenseFfnSpec& ffn) { w.inner = std::max(w.inner, ffn.inner); };
+  for (const LayerSpec& layer : spec.layers) {
+    if (const auto* a = std::get_if<AttentionSpec>(&layer.mixer)) {
+      w.q = std::max(w.q, a->q.rows);
+      w.k = std::max(w.k, a->k.rows);
+      w.v = std::max(w.v, a->v.rows);
+      w.heads_out = std::max(w.heads_out, a->output.cols);
+      const int64_t visible = a->window > 0 ? std::min(a->window, options.context_tokens) : options.context_tokens;
+      w.group_scratch = std::max(w.group_scratch, a->heads / a->kv_heads * (visible + a->key_dim + 32));
+    }
+    if (const auto* ffn = std::get_if<DenseFfnSpec>(&layer.feed_forward)) dense(*ffn);
+    if (const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
+      w.experts = std::max(w.experts, moe->experts);
+      w.used = std::max(w.used, moe->used);
+      if (moe->shared) dense(*moe->shared);
+      w.inner = std::max<int64_t>(w.inner, 1);  // the shared expert's gate value
+    }
+  }
+  w.input = std::max({w.input, w.heads_out, w.inner});
+  return w;
+}
+
+// Floats of one step's buffers: residual, x, y, extra, rounded, q, k, v, heads_out, gate, up and the rope tables.
+uint64_t BufferFloats(const ModelSpec& spec, const TransformerOptions& options, const Widths& w) {
+  uint64_t per_row = 0;
+  for (const int64_t width : {spec.streams * spec.hidden, spec.hidden, spec.hidden, spec.hidden, w.input, w.q, w.k, w.v,
+                              w.heads_out, w.inner, w.inner}) {
+    per_row += static_cast<uint64_t>(width);
+  }
+  for (const RopeSpec& rope : spec.ropes) per_row += static_cast<uint64_t>(rope.dims);
+  return per_row * static_cast<uint64_t>(options.max_rows);
+}
+
+std::vector<KvLayerShape> KvShapes(const ModelSpec& spec) {
+  std::vector<KvLayerShape> shapes;
+  for (const LayerSpec& layer : spec.layers) {
+    KvLayerShape shape;
+    if (const auto* a = std::get_if<AttentionSpec>(&layer.mixer)) shape = {a->k.rows, a->v.rows};
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+int32_t KvPages(const TransformerOptions& options) {
+  return static_cast<int32_t>(CeilDiv(options.context_tokens, kernels::kKvPageTokens)) * options.sequences;
+}
+
+Result<std::unique_ptr<ResidualPort>> MakePort(const PortSpec& spec, int64_t hidden, WeightBinder* binder) {
+  const auto& plain = std::get<ResidualPortSpec>(spec);
+  BELLHOP_TRY_ASSIGN(const float* norm, binder->BindVector(plain.norm.weight, hidden));
+  return std::unique_ptr<ResidualPort>(std::make_unique<PlainResidualPort>(norm, plain.norm.epsilon, plain.scale));
+}
+
+}  // namespace
+
+uint64_t Transformer::KvBytes(const ModelSpec& spec, const TransformerOptions& options) {
+  return KvPool::BytesFor(KvShapes(spec), options.kv_type, KvPages(options));
+}
+
+uint64_t Transformer::WorkspaceBytes(const ModelSpec& spec, const TransformerOptions& options, int threads) {
+  const Widths w = MeasureWidths(spec, options);
+  uint64_t floats = BufferFloats(spec, options, w);
+  floats += static_cast<uint64_t>(w.group_scratch + moe::CpuContext::kTileRows * (w.input + options.max_rows)) *
+            static_cast<uint64_t>(threads);
+  uint64_t moe_floats = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    if (const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
+      moe_floats = std::max(moe_floats, static_cast<uint64_t>(options.max_rows) *
+                                            (static_cast<uint64_t>(moe->used) * 4 * static_cast<uint64_t>(spec.hidden) +
+                                             3 * static_cast<uint64_t>(moe->experts)));
+    }
+  }
+  return (floats + moe_floats) * sizeof(float);
+}
+
+Status Transformer::BindLayers() {
+  for (size_t l = 0; l < spec_.layers.size(); ++l) {
+    const LayerSpec& spec = spec_.layers[l];
+    Layer layer;
+    BELLHOP_TRY_ASSIGN(layer.mixer_port, MakePort(spec.mixer_port, spec_.hidden, &binder_));
+    BELLHOP_TRY_ASSIGN(layer.feed_forward_port, MakePort(spec.feed_forward_port, spec_.hidden, &binder_));
+    const auto& attention = std::get<AttentionSpec>(spec.mixer);
+    const RopeSpec* rope = attention.rope >= 0 ? &spec_.ropes[static_cast<size_t>(attention.rope)] : nullptr;
+    BELLHOP_TRY_ASSIGN(layer.mixer,
+                       AttentionMixer::Create(attention, rope, static_cast<int32_t>(l), caps_, &binder_));
+    if (const auto* dense = std::get_if<DenseFfnSpec>(&spec.feed_forward)) {
+      BELLHOP_TRY_ASSIGN(layer.feed_forward, DenseFeedForward::Create(*dense, spec_.activation, &binder_));
+    } else {
+      BELLHOP_TRY_ASSIGN(layer.feed_forward,
+                         MoeFeedForward::Create(std::get<MoeSpec>(spec.feed_forward), LayerId(static_cast<int32_t>(l)),
+                                                spec_.activation, &binder_));
+    }
+    layers_.push_back(std::move(layer));
+  }
+  return Status();
+}
+
+Status Transformer::AllocateBuffers(sys::WorkerPool* pool) {
+  const Widths w = MeasureWidths(spec_, options_);
+  const auto rows = static_cast<uint64_t>(options_.max_rows);
+  const auto threads = static_cast<uint64_t>(pool->size());
+  // Every buffer starts on its own cache line.
+  constexpr uint64_t kLine = 16;
+  const uint64_t scratch = RoundUp(static_cast<uint64_t>(w.group_scratch), kLine);
+  const uint64_t floats = BufferFloats(spec_, options_, w) + kLine * (16 + spec_.ropes.size()) + scratch * threads;
+  BELLHOP_TRY_ASSIGN(workspace_, sys::AlignedBuffer::Create(floats * sizeof(float), MemoryTag::kWorkspace));
+  float* at = reinterpret_cast<float*>(workspace_.data());
+  auto take = [&](uint64_t count) {
+    float* taken = at;
+    at += RoundUp(count, kLine);
+    return taken;
+  };
+  auto take_rows = [&](int64_t width) { return take(rows * static_cast<uint64_t>(width)); };
+  residual_ = take_rows(spec_.streams * spec_.hidden);
+  x_ = take_rows(spec_.hidden);
+  y_ = take_rows(spec_.hidden);
+  step_.extra = take_rows(spec_.hidden);
+  step_.rounded = take_rows(w.input);
+  step_.q = take_rows(w.q);
+  step_.k = take_rows(w.k);
+  step_.v = take_rows(w.v);
+  step_.heads_out = take_rows(w.heads_out);
+  step_.gate = take_rows(w.inner);
+  step_.up = take_rows(w.inner);
+  for (const RopeSpec& rope : spec_.ropes) rope_tables_.push_back(take_rows(rope.dims));
+  for (uint64_t t = 0; t < threads; ++t) attention_scratch_.push_back(take(scratch));
+
+  step_.max_pages = CeilDiv(options_.context_tokens, kernels::kKvPageTokens);
+  page_pointers_.resize(threads * 2 * static_cast<size_t>(step_.max_pages));
+  bad_rows_.resize(rows);
+  step_.cpu = cpu_.get();
+  step_.kv = kv_.get();
+  step_.moe = moe_.get();
+  step_.rope_tables = rope_tables_.data();
+  step_.attention_scratch = attention_scratch_.data();
+  step_.page_pointers = page_pointers_.data();
+  step_.bad_rows = bad_rows_.data();
+  return Status();
+}
+
+Result<std::unique_ptr<Transformer>> Transformer::Create(const manifest::Manifest& manifest, ModelSpec spec,
+                                                         const store::ExpertStore& store,
+                                                         const plan::Placement& placement, sys::WorkerPool* pool,
+                                                         const sys::CpuCaps& caps, const TransformerOptions& options,
+                                                         std::vector<std::string>* notes) {
+  auto model = std::unique_ptr<Transformer>(new Transformer(manifest, std::move(spec), options, caps, notes));
+  const ModelSpec& s = model->spec_;
+  BELLHOP_TRY_ASSIGN(model->embedding_, model->binder_.Bind({.weight = s.embedding, .rows = s.vocab, .cols = s.hidden}));
+  BELLHOP_TRY_ASSIGN(model->head_, model->binder_.Bind(s.head));
+  BELLHOP_TRY_ASSIGN(model->output_norm_, model->binder_.BindVector(s.output_norm.weight, s.hidden));
+  BELLHOP_TRY(model->BindLayers());
+
+  const Widths w = MeasureWidths(s, options);
+  const int64_t max_cols = std::max({model->binder_.max_cols(), w.input, store.inner()});
+  BELLHOP_TRY_ASSIGN(model->cpu_, moe::CpuContext::Create(pool, caps, max_cols, options.max_rows));
+  if (w.experts > 0) {
+    BELLHOP_TRY_ASSIGN(model->moe_, moe::MoeExecutor::Create(store, placement, *model->cpu_,
+                                                             {.hidden = s.hidden,
+                                                              .max_rows = options.max_rows,
+                                                              .max_used = w.used,
+                                                              .max_experts = w.experts,
+                                                              .activation = s.activation},
+                                                             notes));
+  }
+  BELLHOP_TRY_ASSIGN(model->kv_, KvPool::Create(KvShapes(s), options.kv_type, KvPages(options)));
+  BELLHOP_TRY(model->AllocateBuffers(pool));
+  return model;
+}
+
+std::unique_ptr<SequenceState> Transformer::NewSequence() {
+  return std::make_unique<SequenceState>(kv_.get(), options_.context_tokens, 0);
+}
+
+void Transformer::FillRopeTables(HostSpan<const StepRow> rows) {
+  for (size_t r = 0; r < spec_.ropes.size(); ++r) {
+    const RopeSpec& rope = spec_.ropes[r];
+    if (rope.kind == RopeKind::kNone) continue;
+    cpu_->pool->ParallelFor(static_cast<int64_t>(rows.size()), 16, [&](RowRange range) {
+      for (int64_t m = range.begin; m < range.end; ++m) {
+        FillRopeRow(rope, rows[static_cast<size_t>(m)].position, rope_tables_[r] + m * rope.dims);
+      }
+    });
+  }
+}
+
+Status Transformer::Embed(HostSpan<const StepRow> rows) {
+  for (size_t m = 0; m < rows.size(); ++m) {
+    if (rows[m].token < 0 || rows[m].token >= spec_.vocab) {
+      return InvalidArgument("token {} at position {} is outside the vocabulary of {}", rows[m].token, rows[m].position,
+                             spec_.vocab);
+    }
+  }
+  const int64_t width = spec_.streams * spec_.hidden;
+  cpu_->pool->ParallelFor(static_cast<int64_t>(rows.size()), 16, [&](RowRange range) {
+    for (int64_t m = range.begin; m < range.end; ++m) {
+      float* row = residual_ + m * width;
+      embedding_.decode->fn(embedding_.weights.Row(rows[static_cast<size_t>(m)].token), spec_.hidden, row);
+      if (embedding_.scale != 1) cpu_->ops->scale(embedding_.scale, spec_.hidden, row);
+      if (spec_.embedding_scale != 1) cpu_->ops->scale(spec_.embedding_scale, spec_.hidden, row);
+      for (int32_t s = 1; s < spec_.streams; ++s) std::copy(row, row + spec_.hidden, row + s * spec_.hidden);
+    }
+  });
+  return Status();
+}
+
+void Transformer::Head(const StepContext& step, MatView<float> logits) {
+  // x_ is free here: it takes the normed rows that want logits, compacted.
+  int64_t wanted = 0;
+  for (size_t m = 0; m < step.rows.size(); ++m) {
+    if (!step.rows[m].want_logits) continue;
+    cpu_->ops->rms_norm(residual_ + static_cast<int64_t>(m) * spec_.hidden, output_norm_, spec_.output_norm.epsilon,
+                        spec_.hidden, x_ + wanted * spec_.hidden);
+    ++wanted;
+  }
+  if (wanted == 0) return;
+  const MatView<float> out{logits.data, wanted, spec_.vocab, logits.stride};
+  const moe::LinearJob job{&head_, out};
+  moe::RunLinears(*cpu_, step.numeric_class, {&job, 1}, step.MatrixInput({x_, wanted, spec_.hidden, spec_.hidden}));
+  if (spec_.logit_scale != 1) {
+    for (int64_t m = 0; m < wanted; ++m) {
+      for (int64_t v = 0; v < spec_.vocab; ++v) out.Row(m)[v] /= spec_.logit_scale;
+    }
+  }
+}
+
+Status Transformer::Forward(moe::NumericClass numeric_class, HostSpan<const StepRow> rows, MatView<float> logits) {
+  if (rows.empty()) return Status();
+  if (rows.size() > static_cast<size_t>(options_.max_rows)) {
+    return Internal("a step of {} rows exceeds {}", rows.size(), options_.max_rows);
+  }
+  BELLHOP_TRY(Embed(rows));
+  FillRopeTables(rows);
+  step_.numeric_class = numeric_class;
+  step_.rows = rows;
+  std::fill(bad_rows_.begin(), bad_rows_.begin() + static_cast<int64_t>(rows.size()), uint8_t{0});
+
+  const auto count = static_cast<int64_t>(rows.size());
+  const MatView<float> residual{residual_, count, spec_.streams * spec_.hidden, spec_.streams * spec_.hidden};
+  const MatView<float> x{x_, count, spec_.hidden, spec_.hidden}, y{y_, count, spec_.hidden, spec_.hidden};
+  const MatView<const float> residual_in{residual.data, count, residual.cols, residual.stride};
+  const MatView<const float> x_in{x.data, count, x.cols, x.stride}, y_in{y.data, count, y.cols, y.stride};
+  for (Layer& layer : layers_) {
+    layer.mixer_port->Read(step_, residual_in, x);
+    layer.mixer->Forward(step_, x_in, y);
+    layer.mixer_port->Write(step_, y_in, residual);
+    layer.feed_forward_port->Read(step_, residual_in, x);
+    layer.feed_forward->Forward(step_, x_in, y);
+    layer.feed_forward_port->Write(step_, y_in, residual);
+  }
+  Head(step_, logits);
+  for (size_t m = 0; m < rows.size(); ++m) {
+    if (bad_rows_[m] != 0) {
+      return Internal("numeric fault: the router's scores for the token at position {} are not numbers; the weights or "
+                      "the input are damaged", rows[m].position);
+    }
+  }
+  return Status();
+}
+
+}  // namespace bellhop::model

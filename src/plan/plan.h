@@ -1,0 +1,53 @@
+// The plan: placement, budgets and what they are spent on. A pure function of the manifest, the machine and the
+// configuration; the engine carries it out and prints it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/memory_tag.h"
+#include "base/status.h"
+#include "config/config.h"
+#include "manifest/manifest.h"
+#include "plan/expert_profile.h"
+#include "plan/placement.h"
+
+namespace bellhop::plan {
+
+struct MachineInfo {
+  uint64_t memory_available_bytes = 0;  // 0: unknown, no check
+  uint64_t memory_limit_bytes = 0;      // cgroup limit, 0: none
+  int32_t gpus = 0;                     // usable by this build
+  std::string no_gpu_reason;            // why gpus is 0
+};
+
+// Bytes that the model needs beside its weights, as model/ computes them.
+struct MemoryNeeds {
+  uint64_t kv_bytes = 0;
+  uint64_t workspace_bytes = 0;
+};
+
+struct MemoryLine {
+  MemoryTag tag = MemoryTag::kOther;
+  std::string where;  // "mapped file", "host", "GPU 0"
+  uint64_t bytes = 0;
+};
+
+struct Plan {
+  Placement placement;
+  std::vector<MemoryLine> memory;
+  uint64_t host_bytes = 0;     // allocated, without the mapped file
+  uint64_t mapped_bytes = 0;   // weights read where they lie
+  std::vector<std::string> notes;  // decisions and fallbacks, each with its reason
+};
+
+// kInvalidArgument for a budget or device that cannot be honoured, naming the flag; kOutOfMemory with a table of needs
+// when the host budget does not hold them.
+Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& machine,
+                      const config::RuntimeConfig& runtime, const MemoryNeeds& needs, const ExpertProfile* profile);
+
+// The plan as lines for people.
+std::vector<std::string> DescribePlan(const Plan& plan);
+
+}  // namespace bellhop::plan

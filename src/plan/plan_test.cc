@@ -1,0 +1,87 @@
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace bellhop::plan {
+namespace {
+
+using config::RuntimeConfig;
+
+manifest::Manifest TwoLayerModel() {
+  manifest::Manifest m;
+  m.hparams.layers = 2;
+  m.hparams.experts.count = 8;
+  m.tensors.resize(4);
+  const uint64_t bytes[] = {100, 1000, 1000, 2000};
+  for (size_t i = 0; i < 4; ++i) m.tensors[i].bytes = bytes[i];
+  manifest::ExpertLayer layer;
+  layer.layer = LayerId(1);
+  layer.gate = 1;
+  layer.up = 2;
+  layer.down = 3;
+  m.expert_layers.push_back(layer);
+  return m;
+}
+
+MachineInfo CpuOnly() { return {.memory_available_bytes = 1 << 20, .no_gpu_reason = "built without CUDA"}; }
+
+TEST(PlanTest, ChargesEverythingAndLeavesExpertsCold) {
+  const auto plan = MakePlan(TwoLayerModel(), CpuOnly(), {}, {.kv_bytes = 500, .workspace_bytes = 50}, nullptr);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->placement.total(), 8);
+  EXPECT_EQ(plan->placement.resident(), 0);
+  EXPECT_FALSE(plan->placement.IsHit(LayerId(1), ExpertId(7)));
+  EXPECT_EQ(plan->host_bytes, 550u);
+  EXPECT_EQ(plan->mapped_bytes, 4100u);
+  EXPECT_EQ(plan->memory[0].bytes, 100u);
+  EXPECT_EQ(plan->memory[1].bytes, 4000u);
+  ASSERT_EQ(plan->notes.size(), 1u);
+  EXPECT_NE(plan->notes[0].find("built without CUDA"), std::string::npos);
+  EXPECT_NE(DescribePlan(*plan)[0].find("0 of 8 in GPU slots"), std::string::npos);
+}
+
+TEST(PlanTest, FlagsThatNeedAGpuAreErrorsWithoutOne) {
+  std::vector<RuntimeConfig> asks(6);
+  asks[0].device = config::Device::kCuda;
+  asks[1].vram_bytes = 1;
+  asks[2].gpu_experts = 4;
+  asks[3].gpu_experts_percent = 50;
+  asks[4].miss_lane = config::MissLane::kSplit;
+  asks[5].offload = config::OffloadMode::kRequired;
+  for (const RuntimeConfig& runtime : asks) {
+    const auto plan = MakePlan(TwoLayerModel(), CpuOnly(), runtime, {}, nullptr);
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(plan.status().message().find("built without CUDA"), std::string::npos);
+  }
+  RuntimeConfig zero;
+  zero.vram_bytes = 0;
+  zero.gpu_experts = 0;
+  zero.device = config::Device::kCpu;
+  const auto plan = MakePlan(TwoLayerModel(), CpuOnly(), zero, {}, nullptr);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->notes.empty());
+}
+
+TEST(PlanTest, HostBudgetIsAnErrorForStateAndANoteForWeights) {
+  RuntimeConfig runtime;
+  runtime.device = config::Device::kCpu;
+  runtime.ram_bytes = 1000;
+  auto plan = MakePlan(TwoLayerModel(), CpuOnly(), runtime, {.kv_bytes = 600, .workspace_bytes = 500}, nullptr);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+  plan = MakePlan(TwoLayerModel(), CpuOnly(), runtime, {.kv_bytes = 600, .workspace_bytes = 400}, nullptr);
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->notes.size(), 1u);
+  EXPECT_NE(plan->notes[0].find("--ram"), std::string::npos);
+}
+
+TEST(PlanTest, RefusesAProfileOfAnotherModel) {
+  ExpertProfile profile{.layers = 3, .experts = 8, .ranked = {}};
+  EXPECT_FALSE(MakePlan(TwoLayerModel(), CpuOnly(), {}, {}, &profile).ok());
+  profile.layers = 2;
+  EXPECT_TRUE(MakePlan(TwoLayerModel(), CpuOnly(), {}, {}, &profile).ok());
+}
+
+}  // namespace
+}  // namespace bellhop::plan

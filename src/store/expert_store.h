@@ -1,0 +1,56 @@
+// Where every expert's bytes are. The host tier is the mapped model file: experts are read where they lie and never
+// copied. (GPU slots and the bounded host cache are further tiers of the same store.)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "manifest/manifest.h"
+#include "quant/quant_view.h"
+
+namespace bellhop::store {
+
+// One expert. Matrices are [inner, hidden] (gate, up) and [hidden, inner] (down).
+struct ExpertView {
+  quant::QuantView gate, up, down;
+  const float* gate_bias = nullptr;  // [inner], null: none
+  const float* up_bias = nullptr;    // [inner]
+  const float* down_bias = nullptr;  // [hidden]
+  float gate_scale = 1, up_scale = 1, down_scale = 1;  // per-expert factors on the products (NVFP4 files), 1: none
+
+  uint64_t bytes() const;
+};
+
+class ExpertStore {
+ public:
+  // Checks that every layer's tensors agree in shape with the hyper-parameters; errors name the tensor. The manifest
+  // (and its mapped files) must outlive the store.
+  static Result<std::unique_ptr<ExpertStore>> Create(const manifest::Manifest& manifest);
+
+  // Layers without routed experts have zero experts.
+  int32_t experts(LayerId layer) const { return static_cast<int32_t>(layers_[layer.index()].experts.size()); }
+  int32_t layers() const { return static_cast<int32_t>(layers_.size()); }
+  int64_t inner() const { return inner_; }
+
+  const ExpertView& Host(LayerId layer, ExpertId expert) const {
+    return layers_[layer.index()].experts[expert.index()];
+  }
+  // Bytes of all experts of a layer, and of the whole model.
+  uint64_t LayerBytes(LayerId layer) const;
+  uint64_t TotalBytes() const;
+
+ private:
+  struct Layer {
+    std::vector<ExpertView> experts;
+    std::vector<float> gate_bias, up_bias, down_bias;  // [experts][width]
+  };
+  ExpertStore() = default;
+
+  std::vector<Layer> layers_;
+  int64_t inner_ = 0;
+};
+
+}  // namespace bellhop::store
