@@ -75,11 +75,11 @@ struct ExpertHparams {
 // Generic hyper-parameters (docs/formats.md, "Hyper-parameter keys"), resolved: defaults applied, scalars expanded to
 // one value per layer. Architecture-specific keys stay in Manifest::metadata.
 struct Hparams {
-  uint32_t layers = 0;        // block_count
-  uint32_t nextn_layers = 0;  // of these, trailing MTP blocks
-  uint32_t context_length = 0;
-  uint32_t hidden = 0;  // embedding_length
-  uint32_t vocab = 0;
+  uint32_t layers = 0;             // block_count
+  uint32_t nextn_layers = 0;       // of these, trailing MTP blocks
+  uint32_t context_length = 0;     // 0: not stated
+  uint32_t hidden = 0;             // embedding_length
+  uint32_t vocab = 0;              // 0: not stated (a drafter that borrows its target's)
   std::vector<uint32_t> inner;     // feed_forward_length per layer (0: none)
   std::vector<uint32_t> heads;     // per layer
   std::vector<uint32_t> kv_heads;  // per layer
@@ -101,6 +101,8 @@ struct ExpertLayer {
   int32_t gate = -1, up = -1, down = -1, gate_up = -1;  // tensor indices of the stacks, -1: absent
   std::vector<int32_t> gate_each, up_each, down_each;   // per-expert tensors of old files, else empty
   int32_t gate_bias = -1, up_bias = -1, gate_up_bias = -1, down_bias = -1;
+  // One f32 factor per expert that multiplies the product (NVFP4), [experts].
+  int32_t gate_scale = -1, up_scale = -1, gate_up_scale = -1, down_scale = -1;
 };
 
 struct Manifest {
