@@ -20,19 +20,19 @@ inline constexpr int kKvPageTokens = 64;
 //   out[h][d] = sum over j ascending: fma(weight[j], v[j][d], out[h][d])
 // Page p holds positions [64p, 64p + 64); k_pages[p] points at position 64p of this KV head, rows k_row_bytes apart.
 struct AttentionArgs {
-  const float* q;          // [group][key_dim], q_stride elements apart
+  const float* q;  // [group][key_dim], q_stride elements apart
   int64_t q_stride;
-  int32_t group;           // query heads sharing the KV head
+  int32_t group;  // query heads sharing the KV head
   int32_t key_dim, value_dim;
   KvType type;
   const std::byte* const* k_pages;
   const std::byte* const* v_pages;
   int64_t k_row_bytes, v_row_bytes;
-  int64_t begin, end;      // visible positions, begin < end
+  int64_t begin, end;  // visible positions, begin < end
   float scale;
-  const float* sinks;      // [group] or null
-  float* scratch;          // [group * (end - begin) + group * key_dim], 64-byte aligned
-  float* out;              // [group][value_dim], out_stride elements apart
+  const float* sinks;  // [group] or null
+  float* scratch;      // [group * (end - begin) + group * key_dim], 64-byte aligned
+  float* out;          // [group][value_dim], out_stride elements apart
   int64_t out_stride;
 };
 using AttentionFn = void (*)(const AttentionArgs& args) noexcept;
