@@ -16,8 +16,8 @@
 namespace bellhop::text {
 
 struct EncodeOptions {
-  bool add_special = true;     // add BOS/EOS where the vocabulary says so
-  bool parse_special = true;   // recognise control tokens in the text
+  bool add_special = true;    // add BOS/EOS where the vocabulary says so
+  bool parse_special = true;  // recognise control tokens in the text
 };
 
 class Tokenizer {

@@ -16,8 +16,8 @@ enum class Utf8Kind {
 
 struct Utf8Step {
   Utf8Kind kind = Utf8Kind::kInvalid;
-  uint32_t length = 1;       // bytes; for kInvalid the maximal ill-formed subpart (Unicode 3.9, table 3-7), 1 to 3
-  char32_t code_point = 0;   // kCharacter only
+  uint32_t length = 1;      // bytes; for kInvalid the maximal ill-formed subpart (Unicode 3.9, table 3-7), 1 to 3
+  char32_t code_point = 0;  // kCharacter only
 };
 
 // Reads one step at `at` (< bytes.size()). Overlong forms, surrogates and values above U+10FFFF are invalid.
@@ -31,8 +31,8 @@ void AppendUtf8(char32_t code_point, std::string* out);
 
 // Byte-level BPE writes each byte as one visible character: bytes 33-126, 161-172 and 174-255 as themselves, the other
 // 68, in order, as U+0100 and up.
-std::string_view ByteToVisible(uint8_t byte);   // UTF-8, one or two bytes, static storage
-int VisibleToByte(char32_t code_point);         // -1: not in the alphabet
+std::string_view ByteToVisible(uint8_t byte);  // UTF-8, one or two bytes, static storage
+int VisibleToByte(char32_t code_point);        // -1: not in the alphabet
 void AppendVisible(std::string_view bytes, std::string* out);
 
 }  // namespace bellhop::text
