@@ -35,11 +35,13 @@ std::vector<std::string_view> SplitAny(std::string_view text, std::string_view s
 std::optional<std::string> ReadKernelText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
-  std::string text(kMaxFileBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return std::nullopt;
-  if (file.gcount() == 0 && !file.eof()) return std::nullopt;  // a directory
-  text.resize(static_cast<size_t>(file.gcount()));
+  std::string text;
+  char chunk[4096];
+  do {
+    file.read(chunk, sizeof chunk);
+    text.append(chunk, static_cast<size_t>(file.gcount()));
+  } while (file && text.size() < kMaxFileBytes);
+  if (text.empty() && !file.eof()) return std::nullopt;  // a folder, or an error while reading
   text.resize(text.find_last_not_of(kSpace) + 1);
   return text;
 }

@@ -1,0 +1,58 @@
+#include "sys/bandwidth.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "sys/thread_affinity.h"
+
+namespace bellhop::sys {
+namespace {
+
+std::unique_ptr<WorkerPool> MakePool(int workers) {
+  WorkerPool::Options options;
+  options.cpus.assign(static_cast<size_t>(workers), ReadThreadAffinity()->front());
+  return std::move(WorkerPool::Create(options)).value();
+}
+
+// Speeds are the machine's business; that every byte was read is checked inside (a wrong sum is an error).
+TEST(BandwidthTest, ReadsTheWholeBuffer) {
+  for (const int workers : {1, 3}) {
+    auto pool = MakePool(workers);
+    for (const uint64_t bytes : {uint64_t{64} * 3, (uint64_t{1} << 20) + 17}) {
+      const Result<ReadBandwidth> result = MeasureReadBandwidth(*pool, bytes, 4);
+      ASSERT_TRUE(result.ok()) << result.status().ToString();
+      EXPECT_GT(result->min_gb_per_s, 0);
+      EXPECT_LE(result->min_gb_per_s, result->gb_per_s);
+      EXPECT_LE(result->gb_per_s, result->max_gb_per_s);
+      EXPECT_EQ(result->buffer_bytes, bytes);
+      EXPECT_EQ(result->passes, 4);
+    }
+  }
+}
+
+TEST(BandwidthTest, BadRequests) {
+  auto pool = MakePool(2);
+  EXPECT_EQ(MeasureReadBandwidth(*pool, 64, 1).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(MeasureReadBandwidth(*pool, 4096, 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(MeasureReadBandwidth(*pool, uint64_t{1} << 50, 1).status().code(), StatusCode::kOutOfMemory);
+}
+
+TEST(BandwidthTest, BufferSize) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  EXPECT_EQ(BandwidthBufferBytes(0, 1024 * kMiB), 256 * kMiB);
+  EXPECT_EQ(BandwidthBufferBytes(100 * kMiB, 1024 * kMiB), 400 * kMiB);
+  EXPECT_EQ(BandwidthBufferBytes(480 * kMiB, 1024 * kMiB), 1024 * kMiB);
+  EXPECT_EQ(BandwidthBufferBytes(UINT64_MAX, 1024 * kMiB), 1024 * kMiB);
+}
+
+TEST(BandwidthTest, RoundTripIsMeasured) {
+  auto pool = MakePool(2);
+  EXPECT_GT(MeasureRoundTripNs(*pool, 3), 0);
+  EXPECT_GT(MeasureRoundTripNs(*pool, 0), 0);
+}
+
+}  // namespace
+}  // namespace bellhop::sys
