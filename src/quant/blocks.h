@@ -10,6 +10,8 @@ namespace bellhop::quant {
 
 #define BELLHOP_ALWAYS_INLINE [[gnu::always_inline]] inline
 
+// clang-format off
+
 // kElems elements in kBytes bytes; kD is the f16 scale unless said otherwise, kQs the codes.
 struct Q4_0Block { static constexpr int kElems = 32, kBytes = 18, kD = 0, kQs = 2; };  // also IQ4_NL
 struct Q4_1Block { static constexpr int kElems = 32, kBytes = 20, kD = 0, kM = 2, kQs = 4; };
@@ -55,6 +57,8 @@ struct Iq1mBlock { static constexpr int kElems = 256, kBytes = 56, kQs = 0, kQh 
 struct Iq4xsBlock {
   static constexpr int kElems = 256, kBytes = 136, kD = 0, kScalesHigh = 2, kScalesLow = 4, kQs = 8;
 };
+
+// clang-format on
 
 inline constexpr float kIq1Delta = 0.125f;
 
