@@ -53,4 +53,17 @@ Status PinThisThread(int cpu) {
   return Status();
 }
 
+int CurrentCpu() { return sched_getcpu(); }
+
+void MoveThisThread(int cpu) {
+  cpu_set_t before[8];  // 8192 CPUs: the largest configuration of the kernel
+  if (cpu < 0 || static_cast<size_t>(cpu) >= sizeof before * 8) return;
+  if (sched_getaffinity(0, sizeof before, before) != 0) return;
+  if (!CPU_ISSET_S(static_cast<size_t>(cpu), sizeof before, before)) return;
+  cpu_set_t only[8];
+  CPU_ZERO_S(sizeof only, only);
+  CPU_SET_S(static_cast<size_t>(cpu), sizeof only, only);
+  if (sched_setaffinity(0, sizeof only, only) == 0) (void)sched_setaffinity(0, sizeof before, before);
+}
+
 }  // namespace bellhop::sys

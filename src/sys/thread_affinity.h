@@ -13,4 +13,11 @@ Result<std::vector<int>> ReadThreadAffinity();
 // Binds the calling thread to one CPU. kInvalidArgument for a CPU that is not there or not allowed.
 Status PinThisThread(int cpu);
 
+// The CPU that the calling thread runs on at this moment; -1 when the system does not say.
+int CurrentCpu();
+
+// Moves the calling thread to `cpu` without binding it: the scheduler may move it again. Does nothing when the thread
+// may not run there. Allocates nothing.
+void MoveThisThread(int cpu);
+
 }  // namespace bellhop::sys

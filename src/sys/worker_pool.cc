@@ -74,9 +74,12 @@ struct WorkerPool::Impl {
   std::vector<std::thread> threads;
   std::vector<std::string> notes;
   std::vector<Status> pin_results;  // [worker]; written by its worker before its first count-down of `remaining`
+  int caller_cpu = -1;              // where the caller belongs; -1: anywhere
+  std::vector<int> pinned_cpus;     // of the other workers, ascending
 
   uint32_t WaitForGeneration(uint32_t seen);
   void WaitForCompletion();
+  void LeaveWorkersCpu() const;
   void Publish(Erased fn, void* ctx, bool stop);
   void WorkerMain(int worker, int cpu);
 };
@@ -99,6 +102,7 @@ void WorkerPool::Impl::WaitForCompletion() {
     if (left == 0) return;
     // The budget restarts with every worker that finishes: progress is worth waiting for.
     if (SpinUntilChanged(completion.remaining, left, spin_ns)) continue;
+    LeaveWorkersCpu();
     // seq_cst, pairs with the count-down and the load in WorkerMain, as in WaitForGeneration.
     sleep.caller.store(1, std::memory_order_seq_cst);
     uint32_t now = completion.remaining.load(std::memory_order_seq_cst);
@@ -109,6 +113,14 @@ void WorkerPool::Impl::WaitForCompletion() {
     sleep.caller.store(0, std::memory_order_relaxed);
     return;
   }
+}
+
+// The caller is not bound to a CPU, so the scheduler may put it on a worker's. The two then take turns: each spins its
+// whole budget while the other cannot run, and a phase takes two budgets (measured: 100 us instead of 0.3 us). Asked
+// only when a spin was in vain.
+void WorkerPool::Impl::LeaveWorkersCpu() const {
+  if (caller_cpu < 0 || spin_ns == 0) return;
+  if (std::binary_search(pinned_cpus.begin(), pinned_cpus.end(), CurrentCpu())) MoveThisThread(caller_cpu);
 }
 
 void WorkerPool::Impl::Publish(Erased fn, void* ctx, bool stop) {
@@ -176,7 +188,15 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(const Options& options) {
   impl.workers = static_cast<int>(workers);
   pool->Run([](int, int) {});  // every worker has pinned itself once this returns
   for (size_t i = 1; i < workers; ++i) {
-    if (!impl.pin_results[i].ok()) impl.notes.push_back(fmt::format("worker {}: {}", i, impl.pin_results[i].message()));
+    if (!impl.pin_results[i].ok()) {
+      impl.notes.push_back(fmt::format("worker {}: {}", i, impl.pin_results[i].message()));
+    } else if (options.pin) {
+      impl.pinned_cpus.push_back(options.cpus[i]);
+    }
+  }
+  std::sort(impl.pinned_cpus.begin(), impl.pinned_cpus.end());
+  if (!std::binary_search(impl.pinned_cpus.begin(), impl.pinned_cpus.end(), options.cpus[0])) {
+    impl.caller_cpu = options.cpus[0];
   }
   return pool;
 }

@@ -17,8 +17,10 @@ class WorkerPool {
  public:
   struct Options {
     std::vector<int> cpus;  // one worker per entry; the caller of Run is worker 0
-    bool pin = true;        // pin worker i (i > 0) to cpus[i]; refused pinning becomes a note, not an error
-    int spin_us = 50;       // how long an idle worker spins before it sleeps
+    // Pin worker i (i > 0) to cpus[i]; refused pinning becomes a note, not an error. The caller stays free, and is
+    // moved to cpus[0] when it turns out to sit on a worker's CPU.
+    bool pin = true;
+    int spin_us = 50;  // how long an idle worker spins before it sleeps
   };
 
   static Result<std::unique_ptr<WorkerPool>> Create(const Options& options);
