@@ -17,60 +17,52 @@ using search::LoadWeights;
 using search::ScaledFit;
 using search::ScaledSearch;
 
-// Midpoints between neighbouring levels of kIq4Values; a value belongs to the level whose midpoints enclose it.
-// Written out so that the comparisons have constant operands.
+// kIq4Values, repeated because the tables below are made at compile time.
 constexpr std::array<int, 16> kLevels = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// Midpoints between levels are multiples of 1/2, so half-unit cells decide which level is nearest: cell i holds the
+// values from (i - 256) / 2 up to the next cell. A value on a midpoint takes the upper level.
+constexpr int kCells = 512;
+
+constexpr std::array<uint8_t, kCells> MakeCellIndices() {
+  std::array<uint8_t, kCells> cells = {};
+  for (int cell = 0; cell < kCells; ++cell) {
+    size_t i = 0;
+    while (i < 15 && cell - 256 >= kLevels[i] + kLevels[i + 1]) ++i;
+    cells[static_cast<size_t>(cell)] = static_cast<uint8_t>(i);
+  }
+  return cells;
+}
+constexpr std::array<uint8_t, kCells> kCellIndices = MakeCellIndices();
+
+constexpr std::array<float, kCells> MakeCellValues() {
+  std::array<float, kCells> values = {};
+  for (size_t cell = 0; cell < kCells; ++cell) values[cell] = static_cast<float>(kLevels[kCellIndices[cell]]);
+  return values;
+}
+constexpr std::array<float, kCells> kCellValues = MakeCellValues();
 
 struct Iq4Levels {
   static constexpr float kLowest = -127.0f, kHighest = 113.0f;
 
-  // Index of the level nearest to v; 0 for NaN. At most one midpoint lies in a unit interval, so a table of the
-  // interval starts and one comparison decide.
-  static int Index(float v) {
-    v = v > kLowest ? v : kLowest;
-    v = v < kHighest ? v : kHighest;
-    const int start = kStart[static_cast<size_t>(static_cast<int>(v + 128.0f))];
-    return start + (v > kMiddle[static_cast<size_t>(start)] ? 1 : 0);
+  static search::Int4 Cells(search::Float4 v) {
+    v = v > kLowest ? v : search::Splat(kLowest);  // NaN becomes the lowest
+    v = v < kHighest ? v : search::Splat(kHighest);
+    return __builtin_convertvector(v * 2.0f + 256.0f, search::Int4);
   }
   static search::Float4 Nearest(search::Float4 v) {
-    return search::Float4{kValue[static_cast<size_t>(Index(v[0]))], kValue[static_cast<size_t>(Index(v[1]))],
-                          kValue[static_cast<size_t>(Index(v[2]))], kValue[static_cast<size_t>(Index(v[3]))]};
+    const search::Int4 cell = Cells(v);
+    return search::Float4{Value(cell[0]), Value(cell[1]), Value(cell[2]), Value(cell[3])};
   }
+  static int Index(float v) { return kCellIndices[static_cast<size_t>(Cells(search::Splat(v))[0])]; }
 
  private:
-  static constexpr std::array<float, 16> MakeValues() {
-    std::array<float, 16> values = {};
-    for (size_t i = 0; i < 16; ++i) values[i] = static_cast<float>(kLevels[i]);
-    return values;
-  }
-  static constexpr std::array<float, 16> MakeMiddles() {
-    std::array<float, 16> middles = {};
-    for (size_t i = 0; i < 15; ++i) middles[i] = static_cast<float>(kLevels[i] + kLevels[i + 1]) * 0.5f;
-    middles[15] = 1000.0f;  // above every clamped value
-    return middles;
-  }
-  // Entry b: the level nearest to b - 128, the lower one on a tie.
-  static constexpr std::array<uint8_t, 256> MakeStarts() {
-    std::array<uint8_t, 256> starts = {};
-    for (int b = 0; b < 256; ++b) {
-      size_t i = 0;
-      while (i < 15 && 2 * (b - 128) > kLevels[i] + kLevels[i + 1]) ++i;
-      starts[static_cast<size_t>(b)] = static_cast<uint8_t>(i);
-    }
-    return starts;
-  }
-
-  static const std::array<float, 16> kValue, kMiddle;
-  static const std::array<uint8_t, 256> kStart;
+  static float Value(int32_t cell) { return kCellValues[static_cast<size_t>(cell)]; }
 };
 
-constexpr std::array<float, 16> Iq4Levels::kValue = Iq4Levels::MakeValues();
-constexpr std::array<float, 16> Iq4Levels::kMiddle = Iq4Levels::MakeMiddles();
-constexpr std::array<uint8_t, 256> Iq4Levels::kStart = Iq4Levels::MakeStarts();
-
-constexpr int kSteps = 12;      // group scale candidates on either side of an end of the levels
-constexpr float kStep = 2.0f;   // their spacing in level units
-constexpr int kCandidates = 4;  // IQ4_XS: integers that the largest group scale may become, from either end
+constexpr int kSteps = 8;       // group scale candidates on either side of an end of the levels
+constexpr float kStep = 3.0f;   // their spacing in level units
+constexpr int kCandidates = 2;  // IQ4_XS: integers that the largest group scale may become, from either end
 
 // 32 codes at `scale` into 16 bytes.
 void PackCodes(const float* x, float scale, uint8_t* q) {

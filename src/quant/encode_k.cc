@@ -27,11 +27,11 @@ struct Effort {
   int window;
 };
 
-constexpr Effort kEffortQ2K = {24, 0.1f, 3, 1};
-constexpr Effort kEffortQ3K = {12, 0.1f, 4, 1};
-constexpr Effort kEffortQ4K = {24, 0.25f, 2, 1};
-constexpr Effort kEffortQ5K = {24, 0.25f, 2, 1};
-constexpr Effort kEffortQ6K = {9, 0.1f, 1, 1};
+constexpr Effort kEffortQ2K = {12, 0.2f, 2, 1};
+constexpr Effort kEffortQ3K = {7, 0.15f, 3, 1};
+constexpr Effort kEffortQ4K = {12, 0.5f, 2, 1};
+constexpr Effort kEffortQ5K = {12, 0.5f, 2, 1};
+constexpr Effort kEffortQ6K = {5, 0.2f, 1, 1};
 
 // ---- scale * code: Q3_K, Q6_K
 

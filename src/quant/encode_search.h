@@ -20,6 +20,8 @@ namespace bellhop::quant::search {
 // half, and returns d = Inf, which EncodeRow refuses.
 inline constexpr float kNoFit = std::numeric_limits<float>::max();
 
+inline constexpr int kRefits = 4;  // rounds of step 3 at most; nearly all blocks stop after one or two
+
 // Four floats; every target has room for them in one register.
 using Float4 [[gnu::vector_size(16)]] = float;
 using Int4 [[gnu::vector_size(16)]] = int32_t;
@@ -159,44 +161,40 @@ class ScaledSearch {
     Fit best;
     if (top_ == 0.0f) return best;
     for (int k = 0; k < candidates; ++k) {
-      for (int end : {kScaleLo + k, kScaleHi - k}) Descend(top_ / static_cast<float>(end), window, &best);
+      for (int end : {kScaleLo + k, kScaleHi - k}) {
+        AssignScales(ToHalfScale(top_ / static_cast<float>(end)), window, &best);
+      }
+    }
+    for (int round = 0; round < kRefits && best.error < kNoFit; ++round) {
+      const float d = Refit(best);
+      if (d == 0.0f || !AssignScales(ToHalfScale(d), window, &best)) break;
     }
     if (best.error == kNoFit) best.d = std::numeric_limits<float>::infinity();
     return best;
   }
 
  private:
-  // Alternates group scales and the block scale from d until the error stops falling.
-  void Descend(float d, int window, Fit* best) const {
-    float last = kNoFit;
-    for (int round = 0; round < 3; ++round) {
-      Fit fit = AssignScales(ToHalfScale(d), window);
-      if (fit.error < best->error) *best = fit;
-      if (!(fit.error < last)) return;
-      last = fit.error;
-      d = Refit(fit);
-      if (d == 0.0f) return;
-    }
-  }
-
-  Fit AssignScales(float d, int window) const {
+  // Replaces *best when block scale d allows a smaller error.
+  bool AssignScales(float d, int window, Fit* best) const {
     Fit fit;
     fit.d = d;
     fit.error = 0.0f;
     const float inverse = Inverse(d);
-    for (int g = 0; g < kGroups; ++g) {
+    for (int g = 0; g < kGroups && fit.error < best->error; ++g) {
       const int near = static_cast<int>(ScaleLevels::Nearest(target_[g] * inverse));
-      float best = kNoFit;
+      float group_error = kNoFit;
       for (int ls = std::max(near - window, kScaleLo); ls <= std::min(near + window, kScaleHi); ++ls) {
         const float error = ScaleError<Levels, kSize>(x_ + g * kSize, w_ + g * kSize, d * static_cast<float>(ls));
-        if (error < best) {
-          best = error;
+        if (error < group_error) {
+          group_error = error;
           fit.ls[g] = ls;
         }
       }
-      fit.error += best;
+      fit.error += group_error;
     }
-    return fit;
+    if (!(fit.error < best->error)) return false;
+    *best = fit;
+    return true;
   }
 
   float Refit(const Fit& fit) const {
@@ -323,53 +321,49 @@ class AffineSearch {
   Fit Run(int candidates, int window) const {
     Fit best;
     for (int k = 0; k < candidates; ++k) {
+      const float d = ToHalfScale(top_scale_ / static_cast<float>(kScaleTop - k));
       for (int m = 0; m < candidates; ++m) {
-        Descend(top_scale_ / static_cast<float>(kScaleTop - k), top_min_ / static_cast<float>(kScaleTop - m), window,
-                &best);
+        AssignScales(d, ToHalfScale(top_min_ / static_cast<float>(kScaleTop - m)), window, &best);
       }
+    }
+    for (int round = 0; round < kRefits && best.error < kNoFit; ++round) {
+      float d, dmin;
+      if (!Refit(best, &d, &dmin) || !AssignScales(ToHalfScale(d), ToHalfScale(dmin), window, &best)) break;
     }
     if (best.error == kNoFit) best.d = std::numeric_limits<float>::infinity();
     return best;
   }
 
  private:
-  void Descend(float d, float dmin, int window, Fit* best) const {
-    float last = kNoFit;
-    for (int round = 0; round < 3; ++round) {
-      Fit fit = AssignScales(ToHalfScale(d), ToHalfScale(dmin), window);
-      if (fit.error < best->error) *best = fit;
-      if (!(fit.error < last)) return;
-      last = fit.error;
-      if (!Refit(fit, &d, &dmin)) return;
-    }
-  }
-
-  Fit AssignScales(float d, float dmin, int window) const {
+  // Replaces *best when block scales d and dmin allow a smaller error.
+  bool AssignScales(float d, float dmin, int window, Fit* best) const {
     using ScaleLevels = IntegerLevels<0, kScaleTop>;
     Fit fit;
     fit.d = d;
     fit.dmin = dmin;
     fit.error = 0.0f;
     const float inv_d = Inverse(d), inv_dmin = Inverse(dmin);
-    for (int g = 0; g < kGroups; ++g) {
+    const int mn_window = dmin == 0.0f ? 0 : window;
+    for (int g = 0; g < kGroups && fit.error < best->error; ++g) {
       const int near_sc = static_cast<int>(ScaleLevels::Nearest(target_[g].scale * inv_d));
       const int near_mn = static_cast<int>(ScaleLevels::Nearest(target_[g].min * inv_dmin));
-      const int mn_window = dmin == 0.0f ? 0 : window;
-      float best = kNoFit;
+      float group_error = kNoFit;
       for (int sc = std::max(near_sc - window, 0); sc <= std::min(near_sc + window, kScaleTop); ++sc) {
         for (int mn = std::max(near_mn - mn_window, 0); mn <= std::min(near_mn + mn_window, kScaleTop); ++mn) {
           const Affine a{d * static_cast<float>(sc), dmin * static_cast<float>(mn)};
           const float error = AffineError<kTop, kSize>(x_ + g * kSize, w_ + g * kSize, a);
-          if (error < best) {
-            best = error;
+          if (error < group_error) {
+            group_error = error;
             fit.sc[g] = sc;
             fit.mn[g] = mn;
           }
         }
       }
-      fit.error += best;
+      fit.error += group_error;
     }
-    return fit;
+    if (!(fit.error < best->error)) return false;
+    *best = fit;
+    return true;
   }
 
   // Least squares for d and dmin on the codes of `fit`; false when the codes do not determine a scale.
