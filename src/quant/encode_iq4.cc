@@ -76,6 +76,7 @@ void PackCodes(const float* x, float scale, uint8_t* q) {
 float NearbyHalfScale(const float* x, const float* w, float scale) {
   const uint16_t nearest = F32ToF16(scale);
   float best_scale = F16ToF32(nearest), best = search::kNoFit;
+  if (std::isinf(best_scale)) return best_scale;
   for (int step : {0, -1, 1}) {  // a magnitude step; the sign bit stays
     if (step < 0 && (nearest & 0x7FFF) == 0) continue;
     const float candidate = F16ToF32(static_cast<uint16_t>(nearest + step));
@@ -92,7 +93,7 @@ float NearbyHalfScale(const float* x, const float* w, float scale) {
 void EncodeIq4Nl(const float* x, int64_t blocks, const float* importance, uint8_t* b) {
   for (; blocks > 0; --blocks, x += Q4_0Block::kElems, b += Q4_0Block::kBytes) {
     float w[Q4_0Block::kElems];
-    LoadWeights<1, Q4_0Block::kElems>(importance, w);
+    LoadWeights<Q4_0Block::kElems>(importance, w);
     if (importance != nullptr) importance += Q4_0Block::kElems;
     const float d = NearbyHalfScale(x, w, search::BestScale<Iq4Levels, Q4_0Block::kElems>(x, w, kSteps, kStep));
     StoreHalf(b + Q4_0Block::kD, d);
@@ -103,7 +104,7 @@ void EncodeIq4Nl(const float* x, int64_t blocks, const float* importance, uint8_
 void EncodeIq4Xs(const float* x, int64_t blocks, const float* importance, uint8_t* b) {
   for (; blocks > 0; --blocks, x += Iq4xsBlock::kElems, b += Iq4xsBlock::kBytes) {
     float w[Iq4xsBlock::kElems];
-    LoadWeights<8, 32>(importance, w);
+    LoadWeights<Iq4xsBlock::kElems>(importance, w);
     if (importance != nullptr) importance += Iq4xsBlock::kElems;
     const ScaledSearch<Iq4Levels, 8, 32, -32, 31> search(x, w, kSteps, kStep);
     const ScaledFit<8> fit = search.Run(kCandidates, 1);

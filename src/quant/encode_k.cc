@@ -63,7 +63,7 @@ void EncodeQ3K(const float* x, int64_t blocks, const float* importance, uint8_t*
   using Levels = IntegerLevels<-4, 3>;
   for (; blocks > 0; --blocks, x += kElems, b += Q3KBlock::kBytes) {
     float w[kElems];
-    LoadWeights<16, 16>(importance, w);
+    LoadWeights<kElems>(importance, w);
     if (importance != nullptr) importance += kElems;
     const ScaledSearch<Levels, 16, 16, -32, 31> search(x, w, kEffortQ3K.steps, kEffortQ3K.step);
     const ScaledFit<16> fit = search.Run(kEffortQ3K.candidates, kEffortQ3K.window);
@@ -88,7 +88,7 @@ void EncodeQ6K(const float* x, int64_t blocks, const float* importance, uint8_t*
   using Levels = IntegerLevels<-32, 31>;
   for (; blocks > 0; --blocks, x += kElems, b += Q6KBlock::kBytes) {
     float w[kElems];
-    LoadWeights<16, 16>(importance, w);
+    LoadWeights<kElems>(importance, w);
     if (importance != nullptr) importance += kElems;
     const ScaledSearch<Levels, 16, 16, -128, 127> search(x, w, kEffortQ6K.steps, kEffortQ6K.step);
     const ScaledFit<16> fit = search.Run(kEffortQ6K.candidates, kEffortQ6K.window);
@@ -127,7 +127,7 @@ void AffineCodes(const float* x, const AffineFit<kGroups>& fit, uint8_t* codes) 
 void EncodeQ2K(const float* x, int64_t blocks, const float* importance, uint8_t* b) {
   for (; blocks > 0; --blocks, x += kElems, b += Q2KBlock::kBytes) {
     float w[kElems];
-    LoadWeights<16, 16>(importance, w);
+    LoadWeights<kElems>(importance, w);
     if (importance != nullptr) importance += kElems;
     const AffineFit<16> fit = FitAffine<3, 16, 15>(x, w, kEffortQ2K);
     uint8_t codes[kElems];
@@ -161,7 +161,7 @@ void PackSixBitPairs(const AffineFit<8>& fit, uint8_t* s) {
 void EncodeQ4K(const float* x, int64_t blocks, const float* importance, uint8_t* b) {
   for (; blocks > 0; --blocks, x += kElems, b += Q4KBlock::kBytes) {
     float w[kElems];
-    LoadWeights<8, 32>(importance, w);
+    LoadWeights<kElems>(importance, w);
     if (importance != nullptr) importance += kElems;
     const AffineFit<8> fit = FitAffine<15, 8, 63>(x, w, kEffortQ4K);
     uint8_t codes[kElems];
@@ -180,7 +180,7 @@ void EncodeQ4K(const float* x, int64_t blocks, const float* importance, uint8_t*
 void EncodeQ5K(const float* x, int64_t blocks, const float* importance, uint8_t* b) {
   for (; blocks > 0; --blocks, x += kElems, b += Q5KBlock::kBytes) {
     float w[kElems];
-    LoadWeights<8, 32>(importance, w);
+    LoadWeights<kElems>(importance, w);
     if (importance != nullptr) importance += kElems;
     const AffineFit<8> fit = FitAffine<31, 8, 63>(x, w, kEffortQ5K);
     uint8_t codes[kElems];

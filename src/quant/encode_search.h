@@ -41,24 +41,17 @@ inline float ToHalfScale(float d) {
   return h == 0.0f && d != 0.0f ? std::copysign(0x1p-24f, d) : h;
 }
 
-// Weights of one block, largest 1; a group of zeros counts every element the same.
-template <int kGroups, int kSize>
+// Weights of one block, the largest about 1. The floor keeps elements without importance near their values, and makes
+// a group of zeros uniform.
+template <int kCount>
 void LoadWeights(const float* importance, float* w) {
+  constexpr float kFloor = 0x1p-20f;
   if (importance == nullptr) {
-    std::fill_n(w, kGroups * kSize, 1.0f);
+    std::fill_n(w, kCount, 1.0f);
     return;
   }
-  const float top = *std::max_element(importance, importance + kGroups * kSize);
-  const float inverse = Inverse(top);
-  for (int g = 0; g < kGroups; ++g) {
-    float* group = w + g * kSize;
-    float sum = 0.0f;
-    for (int i = 0; i < kSize; ++i) {
-      group[i] = importance[g * kSize + i] * inverse;
-      sum += group[i];
-    }
-    if (!(sum > 0.0f)) std::fill_n(group, kSize, 1.0f);
-  }
+  const float inverse = Inverse(*std::max_element(importance, importance + kCount));
+  for (int i = 0; i < kCount; ++i) w[i] = importance[i] * inverse + kFloor;
 }
 
 // Integer codes kLo..kHi. NaN gives a code in range too.
@@ -216,8 +209,7 @@ class ScaledSearch {
   float top_ = 0.0f;
 };
 
-// ---- value = scale * code - min, code in [0, kTop]
-// -------------------------------------------------------------------
+// ---- value = scale * code - min, code in [0, kTop] ---------------------------------------------------------------
 
 struct Affine {
   float scale = 0.0f;

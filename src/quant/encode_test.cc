@@ -182,6 +182,11 @@ TEST_P(SearchEncoderTest, ValuesBeyondTheHalfScaleAreRefused) {
     ASSERT_FALSE(status.ok()) << width;
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   }
+  // Within the range that is searched, but above what the largest half scale reaches.
+  std::vector<float> x = Gaussian(256, 13, 1.0f);
+  for (float& v : x) v = v < 0.0f ? -5e8f : 4e8f;
+  std::vector<std::byte> packed(RowBytes(GetParam(), 256).value());
+  EXPECT_EQ(EncodeRow(GetParam(), x.data(), 256, nullptr, packed.data()).code(), StatusCode::kInvalidArgument);
 }
 
 TEST_P(SearchEncoderTest, BadImportanceIsRefused) {
