@@ -1,0 +1,329 @@
+#include "kernels/dot.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/ref/block_codes.h"
+#include "kernels/random_weights_for_test.h"
+#include "quant/codec.h"
+#include "quant/golden_file.h"
+
+namespace bellhop::kernels {
+namespace {
+
+using quant::FormatTraits;
+using quant::WeightFormat;
+using sys::Isa;
+
+constexpr Isa kIsas[] = {Isa::kReference, Isa::kAvx2, Isa::kAvx512};
+
+sys::CpuCaps CapsOf(Isa isa) {
+  sys::CpuCaps caps;
+  caps.isa = isa;
+  return caps;
+}
+
+std::vector<WeightFormat> WeightFormats() {
+  std::vector<WeightFormat> formats;
+  for (const FormatTraits& t : quant::AllFormats()) {
+    if (t.weights) formats.push_back(t.format);
+  }
+  return formats;
+}
+
+std::string FormatName(const ::testing::TestParamInfo<WeightFormat>& info) {
+  return std::string(quant::Traits(info.param).name);
+}
+
+uint32_t Bits(float f) { return std::bit_cast<uint32_t>(f); }
+// Equal bits; any NaN equals any NaN, as which operand's payload survives is not part of the contract.
+bool SameResult(float a, float b) { return Bits(a) == Bits(b) || (std::isnan(a) && std::isnan(b)); }
+
+// ---- Selection -----------------------------------------------------------------------------------------------------
+
+TEST(DotSelection, EveryWeightFormatHasEveryIsa) {
+  for (WeightFormat format : WeightFormats()) {
+    for (Isa isa : kIsas) {
+      const DotKernel* kernel = SelectDot(format, CapsOf(isa));
+      ASSERT_NE(kernel, nullptr) << quant::Traits(format).name;
+      EXPECT_EQ(kernel->format, format) << kernel->name;
+      EXPECT_EQ(kernel->isa, isa) << kernel->name;
+    }
+  }
+}
+
+TEST(DotSelection, FormatsWithoutWeightsHaveNone) {
+  for (const FormatTraits& t : quant::AllFormats()) {
+    if (t.weights) continue;
+    EXPECT_EQ(SelectDot(t.format, CapsOf(Isa::kAvx512)), nullptr) << t.name;
+  }
+}
+
+TEST(DotSelection, NamesAreUniqueAndCarryTheIsa) {
+  std::set<std::string> names;
+  for (const DotKernel& kernel : AllDotKernels()) {
+    EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
+    const std::string suffix = kernel.isa == Isa::kReference ? "_ref" : "_" + std::string(sys::IsaName(kernel.isa));
+    EXPECT_TRUE(std::string(kernel.name).ends_with(suffix)) << kernel.name;
+  }
+  EXPECT_EQ(names.size(), 3 * WeightFormats().size());
+}
+
+// ---- One problem: weights at an odd address that end with their buffer, padded x rows, poisoned y ----------------
+
+constexpr float kPoison = -12345.5f;
+
+struct Shape {
+  int64_t rows, cols, x_rows;
+  RowRange range;
+  bool padded;  // bytes between weight rows
+};
+
+class Problem {
+ public:
+  Problem(WeightFormat format, const Shape& shape, ScaleRange scales, std::mt19937_64& random)
+      : shape_(shape), row_bytes_(static_cast<int64_t>(quant::RowBytes(format, shape.cols).value())) {
+    const int64_t stride = row_bytes_ + (shape.padded ? 7 : 0);
+    weights_.assign(static_cast<size_t>(kShift + stride * (shape.rows - 1) + row_bytes_), std::byte{0xFF});
+    weights_.shrink_to_fit();
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      FillRandomWeights(format, shape.cols, scales, random, weights_.data() + kShift + r * stride);
+    }
+    view_ = {.format = format, .rows = shape.rows, .cols = shape.cols, .planes = {{weights_.data() + kShift, stride}}};
+    x_stride_ = shape.cols + 3;
+    x_.assign(static_cast<size_t>(x_stride_ * (shape.x_rows - 1) + shape.cols),
+              std::numeric_limits<float>::quiet_NaN());
+    x_.shrink_to_fit();
+    std::normal_distribution<float> normal;
+    for (int64_t m = 0; m < shape.x_rows; ++m) {
+      for (int64_t i = 0; i < shape.cols; ++i) {
+        const uint64_t kind = random() % 64;
+        x_[static_cast<size_t>(m * x_stride_ + i)] = kind == 0 ? -0.0f : kind == 1 ? 0.0f : normal(random);
+      }
+    }
+  }
+
+  const quant::QuantView& weights() const { return view_; }
+  MatView<const float> x() const { return {x_.data(), shape_.x_rows, shape_.cols, x_stride_}; }
+
+  // y [x_rows, rows], with poison wherever the kernel has nothing to write.
+  std::vector<float> Run(DotFn fn, RowRange range, int64_t first_x = 0, int64_t x_rows = -1) const {
+    if (x_rows < 0) x_rows = shape_.x_rows;
+    const int64_t stride = shape_.rows + 2;
+    std::vector<float> y(static_cast<size_t>(stride * x_rows), kPoison);
+    fn({.weights = view_,
+        .x = {x_.data() + first_x * x_stride_, x_rows, shape_.cols, x_stride_},
+        .y = {y.data(), x_rows, shape_.rows, stride},
+        .range = range});
+    return y;
+  }
+
+ private:
+  static constexpr int64_t kShift = 1;
+  Shape shape_;
+  int64_t row_bytes_;
+  int64_t x_stride_ = 0;
+  std::vector<std::byte> weights_;
+  std::vector<float> x_;
+  quant::QuantView view_;
+};
+
+std::vector<Shape> RandomShapes(WeightFormat format, std::mt19937_64& random) {
+  const int64_t block = quant::Traits(format).block_elems;
+  // Row lengths: tails below and above 16 for plain formats; one block, odd counts, and more than one piece of 2048
+  // elements for block formats.
+  const std::vector<int64_t> cols =
+      block == 1 ? std::vector<int64_t>{1, 5, 15, 16, 17, 31, 48, 100, 129, 333, 512, 1001}
+                 : std::vector<int64_t>{1, 2, 3, 5, 7, 2048 / block, 2048 / block + 1, 1, 2, 4, 3, 4096 / block};
+  const int64_t x_rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 32, 1, 33};
+  std::vector<Shape> shapes;
+  for (size_t i = 0; i < cols.size(); ++i) {
+    Shape s;
+    s.cols = block == 1 ? cols[i] : cols[i] * block;
+    s.x_rows = x_rows[i];
+    s.rows = 1 + static_cast<int64_t>(random() % 9);
+    s.range.begin = static_cast<int64_t>(random() % static_cast<uint64_t>(s.rows));
+    s.range.end = s.range.begin + 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(s.rows - s.range.begin));
+    if (i % 3 == 0) s.range = {0, s.rows};
+    s.padded = i % 2 == 1;
+    shapes.push_back(s);
+  }
+  return shapes;
+}
+
+class DotConformance : public ::testing::TestWithParam<DotKernel> {};
+
+std::string KernelName(const ::testing::TestParamInfo<DotKernel>& info) { return info.param.name; }
+
+#define SKIP_WITHOUT(kernel_isa)                                                                    \
+  if ((kernel_isa) > sys::DetectCpu().isa) {                                                        \
+    GTEST_SKIP() << "this CPU lacks " << sys::IsaName(kernel_isa) << "; the kernel was not tested"; \
+  }
+
+TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
+  const DotKernel& kernel = GetParam();
+  SKIP_WITHOUT(kernel.isa);
+  const DotFn reference = SelectDot(kernel.format, CapsOf(Isa::kReference))->fn;
+  std::mt19937_64 random(static_cast<uint64_t>(kernel.format) + 1);
+  // Arbitrary bytes too: infinite, NaN, subnormal and negative scales.
+  for (ScaleRange scales : {ScaleRange::kModerate, ScaleRange::kAnyBits}) {
+    for (const Shape& shape : RandomShapes(kernel.format, random)) {
+      const Problem problem(kernel.format, shape, scales, random);
+      const std::vector<float> want = problem.Run(reference, shape.range);
+      const std::vector<float> got = problem.Run(kernel.fn, shape.range);
+      ASSERT_EQ(want.size(), got.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_TRUE(SameResult(got[i], want[i]))
+            << "rows " << shape.rows << " cols " << shape.cols << " x rows " << shape.x_rows << " range ["
+            << shape.range.begin << ", " << shape.range.end << ") index " << i << ": " << got[i] << " instead of "
+            << want[i];
+      }
+      for (int64_t m = 0; m < shape.x_rows; ++m) {
+        for (int64_t r = 0; r < shape.rows + 2; ++r) {
+          const bool inside = r >= shape.range.begin && r < shape.range.end;
+          const float y = got[static_cast<size_t>(m * (shape.rows + 2) + r)];
+          ASSERT_EQ(Bits(y) == Bits(kPoison), !inside) << "x row " << m << " weight row " << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DotConformance, ARowsResultDependsOnThatRowAlone) {
+  const DotKernel& kernel = GetParam();
+  SKIP_WITHOUT(kernel.isa);
+  std::mt19937_64 random(77);
+  const int64_t block = quant::Traits(kernel.format).block_elems;
+  const Shape shape = {.rows = 7, .cols = block == 1 ? 75 : 3 * block, .x_rows = 13, .range = {0, 7}, .padded = false};
+  const Problem problem(kernel.format, shape, ScaleRange::kModerate, random);
+  const std::vector<float> all = problem.Run(kernel.fn, shape.range);
+  for (int64_t m = 0; m < shape.x_rows; ++m) {
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      const std::vector<float> one = problem.Run(kernel.fn, {r, r + 1}, m, 1);
+      EXPECT_EQ(Bits(one[static_cast<size_t>(r)]), Bits(all[static_cast<size_t>(m * (shape.rows + 2) + r)]))
+          << "x row " << m << " weight row " << r;
+    }
+  }
+}
+
+TEST_P(DotConformance, EmptyRangeAndNoRowsWriteNothing) {
+  const DotKernel& kernel = GetParam();
+  SKIP_WITHOUT(kernel.isa);
+  std::mt19937_64 random(5);
+  const Shape shape = {.rows = 2, .cols = 256, .x_rows = 2, .range = {1, 1}, .padded = false};
+  const Problem problem(kernel.format, shape, ScaleRange::kModerate, random);
+  for (float y : problem.Run(kernel.fn, {1, 1})) EXPECT_EQ(Bits(y), Bits(kPoison));
+  EXPECT_TRUE(problem.Run(kernel.fn, {0, 2}, 0, 0).empty());
+}
+
+// |result - exact| <= 1e-6 * sum of |weight * x|: the bound of the reference data for binary32 accumulation of any
+// order.
+TEST_P(DotConformance, GoldenProducts) {
+  const DotKernel& kernel = GetParam();
+  SKIP_WITHOUT(kernel.isa);
+  const quant::GoldenFile golden(quant::GoldenFileName(kernel.format));
+  const quant::GoldenFile inputs("inputs.bin");
+  const std::vector<float> x = inputs["activations"].Floats();
+  const int64_t x_rows = inputs["activations"].rows();
+  const auto& packed = golden["packed"];
+  const auto& exact = golden["dot_f32act"];
+  const auto& yardstick = golden["dot_abs"];
+  const int64_t rows = exact.rows();
+  ASSERT_GE(rows, 36);
+  std::vector<float> y(static_cast<size_t>(rows * x_rows));
+  kernel.fn({.weights = {.format = kernel.format,
+                         .rows = rows,
+                         .cols = quant::kGoldenCols,
+                         .planes = {{packed.bytes.data(), static_cast<int64_t>(packed.Row(0).size())}}},
+             .x = {x.data(), x_rows, quant::kGoldenCols, quant::kGoldenCols},
+             .y = {y.data(), x_rows, rows, rows},
+             .range = {0, rows}});
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t m = 0; m < x_rows; ++m) {
+      double want, scale;
+      std::memcpy(&want, exact.Row(r).data() + 8 * m, 8);
+      std::memcpy(&scale, yardstick.Row(r).data() + 8 * m, 8);
+      EXPECT_LE(std::abs(y[static_cast<size_t>(m * rows + r)] - want), 1e-6 * scale) << "row " << r << " x row " << m;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllKernels, DotConformance,
+                         ::testing::ValuesIn(AllDotKernels().begin(), AllDotKernels().end()), KernelName);
+
+// ---- The reference against arithmetic that knows nothing of lanes and groups ---------------------------------------
+
+class DotReference : public ::testing::TestWithParam<WeightFormat> {};
+
+TEST_P(DotReference, CodesScalesAndMinimaGiveTheDecodedValues) {
+  const FormatTraits& t = quant::Traits(GetParam());
+  if (t.block_elems == 1) return;  // plain formats have none
+  std::mt19937_64 random(11);
+  std::vector<std::byte> block(t.block_bytes);
+  std::vector<float> want(t.block_elems);
+  for (int round = 0; round < 50; ++round) {
+    FillRandomWeights(t.format, t.block_elems, ScaleRange::kModerate, random, block.data());
+    quant::DecodeRow(t.format, block.data(), t.block_elems, want.data());
+    BlockCodes codes;
+    DecodeBlockCodes(t.format, block.data(), &codes);
+    for (uint32_t e = 0; e < t.block_elems; ++e) {
+      const uint32_t g = e / t.scale_group;
+      const float product = codes.scale[g] * codes.code[e];
+      const float value = t.has_min ? product - codes.min[g] : product;
+      ASSERT_EQ(value, want[e]) << "element " << e;
+    }
+  }
+}
+
+// Every term passes at most n roundings on its way: its group's products, one per group after it for the scale and one
+// for the minimum, four additions of the final tree, and one in DecodeRow's value. The bound is n * 2^-24 * sum of
+// |term|, a minimum being a term of its own.
+TEST_P(DotReference, MatchesTheExactSumWithinRounding) {
+  const FormatTraits& t = quant::Traits(GetParam());
+  const DotFn reference = SelectDot(t.format, CapsOf(Isa::kReference))->fn;
+  std::mt19937_64 random(12);
+  for (int64_t cols : {t.block_elems == 1 ? int64_t{101} : int64_t{256}, int64_t{1024}}) {
+    const Shape shape = {.rows = 6, .cols = cols, .x_rows = 3, .range = {0, 6}, .padded = true};
+    const Problem problem(t.format, shape, ScaleRange::kModerate, random);
+    const std::vector<float> y = problem.Run(reference, shape.range);
+    const double groups = static_cast<double>(cols) / std::max(t.scale_group, 16u);
+    const double roundings = std::max(t.scale_group, 16u) / 16.0 + 2 * groups + 5;
+    std::vector<float> w(static_cast<size_t>(cols));
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      quant::DecodeRow(t.format, problem.weights().Row(r), cols, w.data());
+      for (int64_t m = 0; m < shape.x_rows; ++m) {
+        double exact = 0, terms = 0;
+        for (int64_t e = 0; e < cols; ++e) {
+          const double product = static_cast<double>(w[static_cast<size_t>(e)]) * problem.x().Row(m)[e];
+          exact += product;
+          terms += std::abs(product);
+        }
+        if (t.has_min) {
+          for (int64_t e = 0; e < cols; e += t.block_elems) {
+            BlockCodes codes;
+            DecodeBlockCodes(t.format, problem.weights().Row(r) + e / t.block_elems * t.block_bytes, &codes);
+            for (uint32_t i = 0; i < t.block_elems; ++i) {
+              terms += 2 * std::abs(codes.min[i / t.scale_group] * static_cast<double>(problem.x().Row(m)[e + i]));
+            }
+          }
+        }
+        const double error = std::abs(y[static_cast<size_t>(m * (shape.rows + 2) + r)] - exact);
+        EXPECT_LE(error, roundings * 0x1p-24 * terms) << "row " << r << " x row " << m << " cols " << cols;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllFormats, DotReference, ::testing::ValuesIn(WeightFormats()), FormatName);
+
+}  // namespace
+}  // namespace bellhop::kernels

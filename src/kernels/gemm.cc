@@ -1,0 +1,50 @@
+#include "kernels/gemm.h"
+
+namespace bellhop::kernels {
+
+#define BELLHOP_GEMM(name, isa) void name(const GemmArgs& args) noexcept;
+#include "kernels/gemm.def"
+#undef BELLHOP_GEMM
+#define BELLHOP_ROW_DECODE(name, isa, format) void name(const std::byte* src, int64_t count, float* dst) noexcept;
+#include "kernels/row_decode.def"
+#undef BELLHOP_ROW_DECODE
+
+namespace {
+
+constexpr GemmKernel kGemmKernels[] = {
+#define BELLHOP_GEMM(name, isa) {#name, sys::Isa::isa, name},
+#include "kernels/gemm.def"
+#undef BELLHOP_GEMM
+};
+
+constexpr RowDecodeKernel kRowDecodeKernels[] = {
+#define BELLHOP_ROW_DECODE(name, isa, format) {#name, sys::Isa::isa, quant::WeightFormat::format, name},
+#include "kernels/row_decode.def"
+#undef BELLHOP_ROW_DECODE
+};
+
+}  // namespace
+
+std::span<const GemmKernel> AllGemmKernels() { return kGemmKernels; }
+
+const GemmKernel* SelectGemm(const sys::CpuCaps& caps) {
+  const GemmKernel* best = nullptr;
+  for (const GemmKernel& kernel : kGemmKernels) {
+    if (kernel.isa > caps.isa) continue;
+    if (best == nullptr || kernel.isa > best->isa) best = &kernel;
+  }
+  return best;
+}
+
+std::span<const RowDecodeKernel> AllRowDecodeKernels() { return kRowDecodeKernels; }
+
+const RowDecodeKernel* SelectRowDecode(quant::WeightFormat format, const sys::CpuCaps& caps) {
+  const RowDecodeKernel* best = nullptr;
+  for (const RowDecodeKernel& kernel : kRowDecodeKernels) {
+    if (kernel.format != format || kernel.isa > caps.isa) continue;
+    if (best == nullptr || kernel.isa > best->isa) best = &kernel;
+  }
+  return best;
+}
+
+}  // namespace bellhop::kernels
