@@ -211,8 +211,11 @@ Result<TokenId> Sampler::Choose(HostSpan<float> logits, uint64_t sequence, uint6
     return static_cast<TokenId>(std::find(logits.begin(), logits.end(), scan.max) - logits.begin());
   }
   CollectTopK(logits);
-  if (params_.top_p < 1.0f) KeepTopP(scan.max);
+  // top_p and min_p each keep a prefix of the descending order, so min_p may go first and leave less to sort; the mass
+  // that top_p refers to is that of all candidates.
+  const double mass = params_.top_p < 1.0f ? static_cast<double>(params_.top_p) * Mass(scan.max) : 0.0;
   if (params_.min_p > 0.0f) KeepMinP(scan.max);
+  if (params_.top_p < 1.0f) KeepMass(scan.max, mass);
   return Draw(scan.max, UniformAt(params_.seed, sequence, position));
 }
 
@@ -235,19 +238,24 @@ void Sampler::CollectTopK(HostSpan<const float> logits) {
   if (candidates_.size() > k) prune();
 }
 
-void Sampler::KeepTopP(float max) {
-  double total = 0;
-  for (const Candidate& c : candidates_) total += std::exp(static_cast<double>(c.logit) - max);
-  const double target = static_cast<double>(params_.top_p) * total;
+double Sampler::Mass(float max) const {
+  double mass = 0;
+  for (const Candidate& c : candidates_) mass += std::exp(static_cast<double>(c.logit) - max);
+  return mass;
+}
+
+void Sampler::KeepMass(float max, double mass) {
   double sum = 0;
   size_t sorted = 0;
   for (size_t chunk = kFirstSortedCandidates; sorted < candidates_.size(); chunk *= 4) {
     const size_t end = std::min(candidates_.size(), sorted + chunk);
-    std::partial_sort(candidates_.begin() + static_cast<ptrdiff_t>(sorted),
-                      candidates_.begin() + static_cast<ptrdiff_t>(end), candidates_.end(), Better);
+    const auto first = candidates_.begin() + static_cast<ptrdiff_t>(sorted);
+    const auto last = candidates_.begin() + static_cast<ptrdiff_t>(end);
+    if (last != candidates_.end()) std::nth_element(first, last, candidates_.end(), Better);
+    std::sort(first, last, Better);
     for (; sorted < end; ++sorted) {
       sum += std::exp(static_cast<double>(candidates_[sorted].logit) - max);
-      if (sum >= target) {
+      if (sum >= mass) {
         candidates_.resize(sorted + 1);
         return;
       }
@@ -256,8 +264,8 @@ void Sampler::KeepTopP(float max) {
 }
 
 void Sampler::KeepMinP(float max) {
-  const double lowest = static_cast<double>(params_.min_p);
-  const auto unlikely = [&](const Candidate& c) { return std::exp(static_cast<double>(c.logit) - max) < lowest; };
+  const double lowest = max + std::log(static_cast<double>(params_.min_p));
+  const auto unlikely = [lowest](const Candidate& c) { return c.logit < lowest; };
   candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(), unlikely), candidates_.end());
 }
 

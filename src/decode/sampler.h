@@ -86,7 +86,8 @@ class Sampler {
   void Penalize(HostSpan<float> logits, TokenId id);
   Result<TokenId> Choose(HostSpan<float> logits, uint64_t sequence, uint64_t position);
   void CollectTopK(HostSpan<const float> logits);
-  void KeepTopP(float max);
+  double Mass(float max) const;           // of the candidates: sum of exp(logit - max)
+  void KeepMass(float max, double mass);  // the shortest descending prefix with at least that mass
   void KeepMinP(float max);
   TokenId Draw(float max, double uniform);
 
