@@ -18,18 +18,21 @@ class TaggedSpan {
   constexpr TaggedSpan() = default;
   constexpr TaggedSpan(T* data, size_t size) : data_(data), size_(size) {}
   template <typename U>
-    requires(std::is_convertible_v<U (*)[], T (*)[]> && !std::is_same_v<U, T>)
-  constexpr TaggedSpan(TaggedSpan<U, kSpace> other) : data_(other.data()), size_(other.size()) {}  // NOLINT: adds const
+  requires(std::is_convertible_v<U (*)[], T (*)[]> &&
+           !std::is_same_v<U, T>) constexpr TaggedSpan(TaggedSpan<U, kSpace> other)
+      : data_(other.data()), size_(other.size()) {}  // NOLINT: adds const
   template <typename U>
-    requires(kSpace == MemorySpace::kHost && std::is_convertible_v<U (*)[], T (*)[]>)
-  constexpr TaggedSpan(TaggedSpan<U, MemorySpace::kPinned> other)  // NOLINT
+  requires(kSpace == MemorySpace::kHost && std::is_convertible_v<U (*)[], T (*)[]>) constexpr TaggedSpan(
+      TaggedSpan<U, MemorySpace::kPinned> other)  // NOLINT
       : data_(other.data()), size_(other.size()) {}
   template <typename U, typename A>
-    requires(kSpace == MemorySpace::kHost && std::is_convertible_v<const U (*)[], T (*)[]>)
-  constexpr TaggedSpan(const std::vector<U, A>& v) : data_(v.data()), size_(v.size()) {}  // NOLINT
+  requires(kSpace == MemorySpace::kHost &&
+           std::is_convertible_v<const U (*)[], T (*)[]>) constexpr TaggedSpan(const std::vector<U, A>& v)
+      : data_(v.data()), size_(v.size()) {}  // NOLINT
   template <typename U, typename A>
-    requires(kSpace == MemorySpace::kHost && std::is_convertible_v<U (*)[], T (*)[]>)
-  constexpr TaggedSpan(std::vector<U, A>& v) : data_(v.data()), size_(v.size()) {}  // NOLINT
+  requires(kSpace == MemorySpace::kHost &&
+           std::is_convertible_v<U (*)[], T (*)[]>) constexpr TaggedSpan(std::vector<U, A>& v)
+      : data_(v.data()), size_(v.size()) {}  // NOLINT
 
   constexpr T* data() const { return data_; }
   constexpr size_t size() const { return size_; }
@@ -38,15 +41,9 @@ class TaggedSpan {
   constexpr TaggedSpan subspan(size_t offset, size_t count) const { return TaggedSpan(data_ + offset, count); }
   constexpr TaggedSpan subspan(size_t offset) const { return TaggedSpan(data_ + offset, size_ - offset); }
 
-  constexpr T& operator[](size_t i) const
-    requires(kSpace != MemorySpace::kDevice)
-  { return data_[i]; }
-  constexpr T* begin() const
-    requires(kSpace != MemorySpace::kDevice)
-  { return data_; }
-  constexpr T* end() const
-    requires(kSpace != MemorySpace::kDevice)
-  { return data_ + size_; }
+  constexpr T& operator[](size_t i) const requires(kSpace != MemorySpace::kDevice) { return data_[i]; }
+  constexpr T* begin() const requires(kSpace != MemorySpace::kDevice) { return data_; }
+  constexpr T* end() const requires(kSpace != MemorySpace::kDevice) { return data_ + size_; }
 
  private:
   T* data_ = nullptr;

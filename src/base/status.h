@@ -56,8 +56,8 @@ class [[nodiscard]] Status {
 
 // fmt-style constructors: InvalidArgument("{}: {} experts", name, n).
 #define BELLHOP_STATUS_FACTORY(Name, Code)                                 \
-  template <typename... Args>                                             \
-  Status Name(fmt::format_string<Args...> format, Args&&... args) {       \
+  template <typename... Args>                                              \
+  Status Name(fmt::format_string<Args...> format, Args&&... args) {        \
     return Status(Code, fmt::format(format, std::forward<Args>(args)...)); \
   }
 BELLHOP_STATUS_FACTORY(InvalidArgument, StatusCode::kInvalidArgument)
@@ -75,7 +75,7 @@ BELLHOP_STATUS_FACTORY(Internal, StatusCode::kInternal)
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design, so `return value;` works
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit by design, so `return value;` works
   Result(Status status) : status_(std::move(status)) {  // NOLINT
     if (status_.ok()) status_ = Status(StatusCode::kInternal, "Result made from an OK status");
   }
@@ -100,8 +100,8 @@ class [[nodiscard]] Result {
 #define BELLHOP_CONCAT(a, b) BELLHOP_CONCAT_INNER(a, b)
 
 // Returns the failed status of `expr` from the enclosing function.
-#define BELLHOP_TRY(expr)                                          \
-  do {                                                             \
+#define BELLHOP_TRY(expr)                                                                       \
+  do {                                                                                          \
     if (::bellhop::Status bellhop_status = (expr); !bellhop_status.ok()) return bellhop_status; \
   } while (0)
 

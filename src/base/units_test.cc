@@ -18,7 +18,8 @@ TEST(ParseByteSizeTest, AcceptsUnits) {
 }
 
 TEST(ParseByteSizeTest, RefusesNonsense) {
-  for (const char* bad : {"", "GiB", "-1", "-0", "12XB", "12GiBB", "12GGB", "nan", "inf", "1e400", "99999999TiB", "12 G iB"}) {
+  for (const char* bad :
+       {"", "GiB", "-1", "-0", "12XB", "12GiBB", "12GGB", "nan", "inf", "1e400", "99999999TiB", "12 G iB"}) {
     EXPECT_FALSE(ParseByteSize(bad).ok()) << bad;
   }
 }

@@ -10,7 +10,7 @@
 namespace bellhop::config {
 
 enum class Device : uint8_t { kAuto, kCpu, kCuda };
-enum class ActMode : uint8_t { kAuto, kF32 };            // kF32: prompts in the decode class too
+enum class ActMode : uint8_t { kAuto, kF32 };                   // kF32: prompts in the decode class too
 enum class KvCacheType : uint8_t { kAuto, kF32, kF16, kBF16 };  // kAuto: f16, or f32 with --act f32
 enum class OffloadMode : uint8_t { kOff, kAuto, kRequired };
 enum class MissLane : uint8_t { kAuto, kCpu, kPcie, kSplit };
@@ -18,26 +18,26 @@ enum class MissLane : uint8_t { kAuto, kCpu, kPcie, kSplit };
 // Where the model runs and with what budgets.
 struct RuntimeConfig {
   Device device = Device::kAuto;
-  int32_t threads = 0;                     // 0: one per physical core within the CPU quota
+  int32_t threads = 0;  // 0: one per physical core within the CPU quota
   bool pin_threads = true;
   std::string isa = "auto";
-  std::optional<uint64_t> vram_bytes;      // none: auto
-  std::optional<uint64_t> ram_bytes;       // none: auto
-  std::optional<uint32_t> gpu_experts;     // per layer
+  std::optional<uint64_t> vram_bytes;   // none: auto
+  std::optional<uint64_t> ram_bytes;    // none: auto
+  std::optional<uint32_t> gpu_experts;  // per layer
   std::optional<double> gpu_experts_percent;
   OffloadMode offload = OffloadMode::kAuto;
   MissLane miss_lane = MissLane::kAuto;
   bool deterministic = false;
-  std::string profile_path;                // STRP popularity profile; empty: none
+  std::string profile_path;  // STRP popularity profile; empty: none
 };
 
 struct ContextConfig {
-  uint32_t context_tokens = 0;   // 0: the model's own, at most kDefaultContextTokens
-  uint32_t batch_rows = 512;     // rows of one prompt chunk
+  uint32_t context_tokens = 0;  // 0: the model's own, at most kDefaultContextTokens
+  uint32_t batch_rows = 512;    // rows of one prompt chunk
   KvCacheType kv_type = KvCacheType::kAuto;
   ActMode act = ActMode::kAuto;
-  bool shift = false;            // drop the oldest half when the context is full, instead of an error
-  int32_t keep_tokens = 0;       // of the prompt, kept by a shift; -1: all
+  bool shift = false;       // drop the oldest half when the context is full, instead of an error
+  int32_t keep_tokens = 0;  // of the prompt, kept by a shift; -1: all
 };
 inline constexpr uint32_t kDefaultContextTokens = 8192;
 

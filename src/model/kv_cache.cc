@@ -62,7 +62,7 @@ int32_t KvPool::Allocate() {
 }
 
 void KvPool::CopyPage(int32_t from, int32_t to) {
-  std::memcpy(buffer_.data() + Base(to), buffer_.data() + Base(from), page_bytes_);
+  std::memcpy(buffer_.bytes().data() + Base(to), buffer_.bytes().data() + Base(from), page_bytes_);
 }
 
 void KvPool::Release(int32_t page) {

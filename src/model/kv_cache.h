@@ -37,10 +37,18 @@ class KvPool {
   kernels::KvType type() const { return type_; }
 
   // Position 64 * i of a layer in a page; rows are Key/ValueRowBytes apart.
-  std::byte* Keys(int32_t layer, int32_t page) { return buffer_.data() + offsets_[static_cast<size_t>(layer)].keys + Base(page); }
-  std::byte* Values(int32_t layer, int32_t page) { return buffer_.data() + offsets_[static_cast<size_t>(layer)].values + Base(page); }
-  int64_t KeyRowBytes(int32_t layer) const { return layers_[static_cast<size_t>(layer)].key_width * kernels::KvTypeBytes(type_); }
-  int64_t ValueRowBytes(int32_t layer) const { return layers_[static_cast<size_t>(layer)].value_width * kernels::KvTypeBytes(type_); }
+  std::byte* Keys(int32_t layer, int32_t page) {
+    return buffer_.bytes().data() + offsets_[static_cast<size_t>(layer)].keys + Base(page);
+  }
+  std::byte* Values(int32_t layer, int32_t page) {
+    return buffer_.bytes().data() + offsets_[static_cast<size_t>(layer)].values + Base(page);
+  }
+  int64_t KeyRowBytes(int32_t layer) const {
+    return layers_[static_cast<size_t>(layer)].key_width * kernels::KvTypeBytes(type_);
+  }
+  int64_t ValueRowBytes(int32_t layer) const {
+    return layers_[static_cast<size_t>(layer)].value_width * kernels::KvTypeBytes(type_);
+  }
   uint64_t bytes() const { return buffer_.size(); }
 
  private:

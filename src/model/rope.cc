@@ -38,7 +38,8 @@ Result<RopeSpec> MakeRope(RopeKind kind, const manifest::RopeHparams& rope, doub
   spec.kind = kind;
   spec.dims = static_cast<int32_t>(rope.dims);
   if (kind == RopeKind::kNone) return spec;
-  if (spec.dims < 2 || spec.dims % 2 != 0) return Corrupt("rope.dimension_count {}: must be even and positive", spec.dims);
+  if (spec.dims < 2 || spec.dims % 2 != 0)
+    return Corrupt("rope.dimension_count {}: must be even and positive", spec.dims);
   if (!(base > 1) || !std::isfinite(base)) return Corrupt("rope.freq_base {}: must be above 1", base);
   if (!(rope.factor >= 1) || !std::isfinite(rope.factor)) {
     return Corrupt("rope.scaling.factor {}: must be at least 1", rope.factor);
@@ -47,7 +48,8 @@ Result<RopeSpec> MakeRope(RopeKind kind, const manifest::RopeHparams& rope, doub
   for (size_t j = 0; j < spec.frequencies.size(); ++j) {
     spec.frequencies[j] = std::pow(base, -2.0 * static_cast<double>(j) / spec.dims);
     if (!factors.empty()) {
-      if (!(factors[j] > 0)) return Corrupt("tensor rope_freqs.weight: factor {} of pair {} must be positive", factors[j], j);
+      if (!(factors[j] > 0))
+        return Corrupt("tensor rope_freqs.weight: factor {} of pair {} must be positive", factors[j], j);
       spec.frequencies[j] /= factors[j];
     }
   }

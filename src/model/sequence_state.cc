@@ -28,8 +28,9 @@ void SequenceState::ReleaseFrom(size_t first_page) {
 
 Status SequenceState::Reserve(int32_t rows) {
   if (rows > max_tokens_ - length_) {
-    return InvalidArgument("the context is full: {} tokens + {} more exceed {}; raise --ctx-size or pass --context-shift",
-                           length_, rows, max_tokens_);
+    return InvalidArgument(
+        "the context is full: {} tokens + {} more exceed {}; raise --ctx-size or pass --context-shift", length_, rows,
+        max_tokens_);
   }
   const auto partial = static_cast<size_t>(length_ / kernels::kKvPageTokens);
   if (rows > 0 && length_ % kernels::kKvPageTokens != 0 && pool_->references(pages_[partial]) > 1) {
@@ -66,8 +67,8 @@ int32_t SequenceState::ResumePoint(int32_t wanted) const {
 
 Status SequenceState::Truncate(int32_t length) {
   if (length < 0 || ResumePoint(length) != length) {
-    return InvalidArgument("a sequence of {} tokens cannot be cut to {}; the nearest resume point is {}", length_, length,
-                           ResumePoint(length));
+    return InvalidArgument("a sequence of {} tokens cannot be cut to {}; the nearest resume point is {}", length_,
+                           length, ResumePoint(length));
   }
   if (!recurrent_.empty() && length != length_) {
     std::fill(recurrent_.begin(), recurrent_.end(), 0.0f);

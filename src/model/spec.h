@@ -36,17 +36,17 @@ struct LinearSpec {
   int64_t rows = 0;
   int64_t cols = 0;
   TensorIndex bias = -1;
-  int64_t first_bias = 0;    // of the slice, when the bias covers a fused tensor
-  TensorIndex scale = -1;    // one-element companion, absent: 1
+  int64_t first_bias = 0;  // of the slice, when the bias covers a fused tensor
+  TensorIndex scale = -1;  // one-element companion, absent: 1
 };
 
 enum class RopeKind : uint8_t { kNone, kNorm, kNeox };
 
 struct RopeSpec {
   RopeKind kind = RopeKind::kNone;
-  int32_t dims = 0;                    // rotary width, even
-  std::vector<double> frequencies;     // [dims / 2]: angle per position, scaling applied
-  double magnitude = 1;                // factor on cos and sin (YaRN)
+  int32_t dims = 0;                 // rotary width, even
+  std::vector<double> frequencies;  // [dims / 2]: angle per position, scaling applied
+  double magnitude = 1;             // factor on cos and sin (YaRN)
 };
 
 enum class QkNorm : uint8_t { kNone, kPerHead, kFullWidth };
@@ -58,10 +58,10 @@ struct AttentionSpec {
   LinearSpec q, k, v, output;
   QkNorm qk_norm = QkNorm::kNone;
   NormSpec q_norm, k_norm;
-  int32_t rope = -1;           // index into ModelSpec::ropes, negative: no rotation
-  float scale = 0;             // on q . k
-  int32_t window = 0;          // visible positions, the row's own included; 0: all
-  TensorIndex sinks = -1;      // [heads]
+  int32_t rope = -1;       // index into ModelSpec::ropes, negative: no rotation
+  float scale = 0;         // on q . k
+  int32_t window = 0;      // visible positions, the row's own included; 0: all
+  TensorIndex sinks = -1;  // [heads]
 };
 
 struct DenseFfnSpec {
@@ -77,8 +77,8 @@ struct MoeSpec {
   TensorIndex selection_bias = -1;
   int32_t groups = 1, groups_used = 1;
   int32_t experts = 0, used = 0;
-  std::optional<DenseFfnSpec> shared;        // added to the routed sum
-  std::optional<LinearSpec> shared_gate;     // its sigmoid scales the shared expert
+  std::optional<DenseFfnSpec> shared;     // added to the routed sum
+  std::optional<LinearSpec> shared_gate;  // its sigmoid scales the shared expert
 };
 
 using MixerSpec = std::variant<AttentionSpec>;
@@ -101,16 +101,16 @@ struct LayerSpec {
 struct ModelSpec {
   std::string architecture;
   int64_t hidden = 0;
-  int32_t streams = 1;          // residual streams of `hidden` values each
+  int32_t streams = 1;  // residual streams of `hidden` values each
   int64_t vocab = 0;
-  int32_t context = 0;          // trained context
-  TensorIndex embedding = -1;   // [hidden, vocab]
+  int32_t context = 0;         // trained context
+  TensorIndex embedding = -1;  // [hidden, vocab]
   float embedding_scale = 1;
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   NormSpec output_norm;
   LinearSpec head;
-  float logit_scale = 1;        // logits are divided by this
+  float logit_scale = 1;             // logits are divided by this
   moe::ActivationParams activation;  // of experts and dense feed-forward parts alike
 };
 

@@ -29,21 +29,21 @@ struct StepContext {
   HostSpan<const StepRow> rows;
   const moe::CpuContext* cpu = nullptr;
   KvPool* kv = nullptr;
-  moe::MoeExecutor* moe = nullptr;           // null: a dense model
+  moe::MoeExecutor* moe = nullptr;            // null: a dense model
   const float* const* rope_tables = nullptr;  // [rope][row * dims]: cos/sin pairs
   // Scratch of the running stage.
-  float* q = nullptr;                         // [rows, widest q]
+  float* q = nullptr;  // [rows, widest q]
   float* k = nullptr;
   float* v = nullptr;
-  float* heads_out = nullptr;                 // [rows, heads * value_dim]
-  float* gate = nullptr;                      // [rows, widest feed-forward]
+  float* heads_out = nullptr;  // [rows, heads * value_dim]
+  float* gate = nullptr;       // [rows, widest feed-forward]
   float* up = nullptr;
   float* rounded = nullptr;                   // [rows, widest input]
   float* extra = nullptr;                     // [rows, hidden]: shared expert
   float* const* attention_scratch = nullptr;  // per worker
   const std::byte** page_pointers = nullptr;  // per worker: 2 * max pages
   int64_t max_pages = 0;
-  uint8_t* bad_rows = nullptr;                // set by stages that met a numeric fault
+  uint8_t* bad_rows = nullptr;  // set by stages that met a numeric fault
 
   int64_t row_count() const { return static_cast<int64_t>(rows.size()); }
   bool prompt() const { return numeric_class == moe::NumericClass::kPrompt; }

@@ -106,8 +106,7 @@ Status Transformer::BindLayers() {
     BELLHOP_TRY_ASSIGN(layer.feed_forward_port, MakePort(spec.feed_forward_port, spec_.hidden, &binder_));
     const auto& attention = std::get<AttentionSpec>(spec.mixer);
     const RopeSpec* rope = attention.rope >= 0 ? &spec_.ropes[static_cast<size_t>(attention.rope)] : nullptr;
-    BELLHOP_TRY_ASSIGN(layer.mixer,
-                       AttentionMixer::Create(attention, rope, static_cast<int32_t>(l), caps_, &binder_));
+    BELLHOP_TRY_ASSIGN(layer.mixer, AttentionMixer::Create(attention, rope, static_cast<int32_t>(l), caps_, &binder_));
     if (const auto* dense = std::get_if<DenseFfnSpec>(&spec.feed_forward)) {
       BELLHOP_TRY_ASSIGN(layer.feed_forward, DenseFeedForward::Create(*dense, spec_.activation, &binder_));
     } else {
@@ -129,7 +128,7 @@ Status Transformer::AllocateBuffers(sys::WorkerPool* pool) {
   const uint64_t scratch = RoundUp(static_cast<uint64_t>(w.group_scratch), kLine);
   const uint64_t floats = BufferFloats(spec_, options_, w) + kLine * (16 + spec_.ropes.size()) + scratch * threads;
   BELLHOP_TRY_ASSIGN(workspace_, sys::AlignedBuffer::Create(floats * sizeof(float), MemoryTag::kWorkspace));
-  float* at = reinterpret_cast<float*>(workspace_.data());
+  float* at = workspace_.as<float>().data();
   auto take = [&](uint64_t count) {
     float* taken = at;
     at += RoundUp(count, kLine);
@@ -170,7 +169,8 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const manifest::Manifes
                                                          std::vector<std::string>* notes) {
   auto model = std::unique_ptr<Transformer>(new Transformer(manifest, std::move(spec), options, caps, notes));
   const ModelSpec& s = model->spec_;
-  BELLHOP_TRY_ASSIGN(model->embedding_, model->binder_.Bind({.weight = s.embedding, .rows = s.vocab, .cols = s.hidden}));
+  BELLHOP_TRY_ASSIGN(model->embedding_,
+                     model->binder_.Bind({.weight = s.embedding, .rows = s.vocab, .cols = s.hidden}));
   BELLHOP_TRY_ASSIGN(model->head_, model->binder_.Bind(s.head));
   BELLHOP_TRY_ASSIGN(model->output_norm_, model->binder_.BindVector(s.output_norm.weight, s.hidden));
   BELLHOP_TRY(model->BindLayers());
@@ -275,8 +275,10 @@ Status Transformer::Forward(moe::NumericClass numeric_class, HostSpan<const Step
   Head(step_, logits);
   for (size_t m = 0; m < rows.size(); ++m) {
     if (bad_rows_[m] != 0) {
-      return Internal("numeric fault: the router's scores for the token at position {} are not numbers; the weights or "
-                      "the input are damaged", rows[m].position);
+      return Internal(
+          "numeric fault: the router's scores for the token at position {} are not numbers; the weights or "
+          "the input are damaged",
+          rows[m].position);
     }
   }
   return Status();

@@ -21,9 +21,9 @@
 namespace bellhop::model {
 
 struct TransformerOptions {
-  int32_t max_rows = 512;        // rows of one step
-  int32_t context_tokens = 0;    // of one sequence
-  int32_t sequences = 1;         // that can be full at the same time
+  int32_t max_rows = 512;      // rows of one step
+  int32_t context_tokens = 0;  // of one sequence
+  int32_t sequences = 1;       // that can be full at the same time
   kernels::KvType kv_type = kernels::KvType::kF16;
 };
 
@@ -31,9 +31,9 @@ class Transformer {
  public:
   // The manifest, store, placement and pool must outlive the model. Notes name slow paths.
   static Result<std::unique_ptr<Transformer>> Create(const manifest::Manifest& manifest, ModelSpec spec,
-                                                     const store::ExpertStore& store,
-                                                     const plan::Placement& placement, sys::WorkerPool* pool,
-                                                     const sys::CpuCaps& caps, const TransformerOptions& options,
+                                                     const store::ExpertStore& store, const plan::Placement& placement,
+                                                     sys::WorkerPool* pool, const sys::CpuCaps& caps,
+                                                     const TransformerOptions& options,
                                                      std::vector<std::string>* notes);
 
   // What Create will allocate.

@@ -45,7 +45,7 @@ Result<std::unique_ptr<CpuColdPath>> CpuColdPath::Create(const store::ExpertStor
   const uint64_t inner = RoundUp(static_cast<uint64_t>(path->inner_), kRowGrain);
   const uint64_t floats = routes * (2 * hidden + 2 * inner);
   BELLHOP_TRY_ASSIGN(path->workspace_, sys::AlignedBuffer::Create(floats * sizeof(float), MemoryTag::kWorkspace));
-  path->x_ = reinterpret_cast<float*>(path->workspace_.data());
+  path->x_ = path->workspace_.as<float>().data();
   path->gate_ = path->x_ + routes * hidden;
   path->up_ = path->gate_ + routes * inner;
   path->out_ = path->up_ + routes * inner;
@@ -78,7 +78,8 @@ void CpuColdPath::GroupByExpert(LayerId layer, const Routes& routes, MatView<con
     const int32_t at = starts_[static_cast<size_t>(routes.ids[r])]++;
     order_[static_cast<size_t>(at)] = r;
     position_[static_cast<size_t>(r)] = at;
-    std::memcpy(x_ + at * options_.hidden, x.Row(r / routes.used), static_cast<size_t>(options_.hidden) * sizeof(float));
+    std::memcpy(x_ + at * options_.hidden, x.Row(r / routes.used),
+                static_cast<size_t>(options_.hidden) * sizeof(float));
   }
 }
 
@@ -137,8 +138,8 @@ void CpuColdPath::Run(LayerId layer, NumericClass numeric_class, const Routes& r
       cpu_.pool->Run([&](int worker, int) {
         for (int64_t t; (t = next.fetch_add(1, std::memory_order_relaxed)) < groups * tiles;) {
           const int64_t begin = t % tiles * CpuContext::kTileRows;
-          fn(groups_[static_cast<size_t>(t / tiles)],
-             RowRange{begin, std::min(begin + CpuContext::kTileRows, width)}, worker);
+          fn(groups_[static_cast<size_t>(t / tiles)], RowRange{begin, std::min(begin + CpuContext::kTileRows, width)},
+             worker);
         }
       });
     };

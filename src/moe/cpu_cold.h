@@ -68,7 +68,8 @@ class CpuColdPath {
   };
   struct Phase;
 
-  CpuColdPath(const CpuContext& cpu, const Options& options, int64_t inner) : cpu_(cpu), options_(options), inner_(inner) {}
+  CpuColdPath(const CpuContext& cpu, const Options& options, int64_t inner)
+      : cpu_(cpu), options_(options), inner_(inner) {}
   void GroupByExpert(LayerId layer, const Routes& routes, MatView<const float> x);
   void Fc1(const Group& group, NumericClass numeric_class, RowRange rows, int worker);
   void Fc2(const Group& group, NumericClass numeric_class, RowRange rows, int worker);

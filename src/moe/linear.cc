@@ -113,7 +113,8 @@ void RunLinears(const CpuContext& cpu, NumericClass numeric_class, HostSpan<cons
   for (const LinearJob& job : jobs) total += job.linear->rows();
   if (numeric_class == NumericClass::kPrompt) return RunPrompt(cpu, jobs, x, total);
   cpu.pool->ParallelFor(total, kDecodeGrain, [&](RowRange range) {
-    ForEachJobPart(jobs, range, [&](const LinearJob& job, RowRange part) { LinearDecode(*job.linear, x, job.y, part); });
+    ForEachJobPart(jobs, range,
+                   [&](const LinearJob& job, RowRange part) { LinearDecode(*job.linear, x, job.y, part); });
   });
 }
 

@@ -36,7 +36,7 @@ struct CpuContext {
   // max_cols: widest matrix input; max_rows: rows of a prompt chunk.
   static Result<std::unique_ptr<CpuContext>> Create(sys::WorkerPool* pool, const sys::CpuCaps& caps, int64_t max_cols,
                                                     int64_t max_rows);
-  float* Tile(int worker) const { return reinterpret_cast<float*>(tiles[static_cast<size_t>(worker)].data()); }
+  float* Tile(int worker) const { return tiles[static_cast<size_t>(worker)].as<float>().data(); }
 };
 
 // A weight matrix with its kernels chosen: y = scale * (W x) + bias.

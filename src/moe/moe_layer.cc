@@ -31,13 +31,12 @@ Result<std::unique_ptr<MoeExecutor>> MoeExecutor::Create(const store::ExpertStor
                        placement.resident());
   }
   auto executor = std::unique_ptr<MoeExecutor>(new MoeExecutor(placement, cpu, options));
-  BELLHOP_TRY_ASSIGN(executor->cold_,
-                     CpuColdPath::Create(store, cpu,
-                                         {.hidden = options.hidden,
-                                          .max_rows = options.max_rows,
-                                          .max_used = options.max_used,
-                                          .activation = options.activation},
-                                         notes));
+  BELLHOP_TRY_ASSIGN(executor->cold_, CpuColdPath::Create(store, cpu,
+                                                          {.hidden = options.hidden,
+                                                           .max_rows = options.max_rows,
+                                                           .max_used = options.max_used,
+                                                           .activation = options.activation},
+                                                          notes));
   const auto rows = static_cast<size_t>(options.max_rows);
   const auto experts = static_cast<size_t>(options.max_experts);
   const auto used = static_cast<size_t>(options.max_used);
@@ -65,7 +64,8 @@ void MoeExecutor::Run(LayerId layer, NumericClass numeric_class, const Linear& r
       }
     }
   });
-  for (int32_t r = 0; r < rows * used; ++r) hit_[static_cast<size_t>(r)] = placement_.IsHit(layer, ExpertId(ids_[static_cast<size_t>(r)]));
+  for (int32_t r = 0; r < rows * used; ++r)
+    hit_[static_cast<size_t>(r)] = placement_.IsHit(layer, ExpertId(ids_[static_cast<size_t>(r)]));
   counts_.Add(layer, ids_.data(), rows * used, hit_.data());
   if (observer_ != nullptr) {
     observer_->OnRoutes(layer, rows, used, ids_.data(), weights_.data(), logits_.data(), experts);

@@ -16,12 +16,12 @@ enum class Gating : uint8_t {
 struct RouterParams {
   Gating gating = Gating::kSoftmax;
   int32_t experts = 0;
-  int32_t used = 0;              // k, 1 <= k <= experts
-  bool normalise = false;        // weights divided by their sum (at least 2^-14)
-  float weights_scale = 0;       // factor on the weights; 0 and 1: none
+  int32_t used = 0;                       // k, 1 <= k <= experts
+  bool normalise = false;                 // weights divided by their sum (at least 2^-14)
+  float weights_scale = 0;                // factor on the weights; 0 and 1: none
   const float* selection_bias = nullptr;  // [experts], added for the selection only; null: none
-  int32_t groups = 1;            // > 1: only experts of the best `groups_used` groups can be chosen; a group's score is
-  int32_t groups_used = 1;       // the sum of its two best selection scores
+  int32_t groups = 1;       // > 1: only experts of the best `groups_used` groups can be chosen; a group's score is
+  int32_t groups_used = 1;  // the sum of its two best selection scores
 };
 
 // Routes of one row. `logits` [experts] is used as scratch; `scratch` [2 * experts] too. Writes `used` distinct ids,

@@ -126,7 +126,8 @@ Result<ExpertProfile> ParseStrp(HostSpan<const std::byte> bytes, std::string_vie
                      experts);
     }
     const size_t cell = static_cast<size_t>(layer) * experts + expert;
-    if (seen[cell]) return Corrupt("{}: offset {}: (layer {}, expert {}) is ranked twice", file_name, at, layer, expert);
+    if (seen[cell])
+      return Corrupt("{}: offset {}: (layer {}, expert {}) is ranked twice", file_name, at, layer, expert);
     seen[cell] = true;
     profile.ranked.push_back({LayerId(static_cast<int32_t>(layer)), ExpertId(static_cast<int32_t>(expert))});
   }

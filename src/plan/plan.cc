@@ -29,8 +29,10 @@ Status CheckProfile(const manifest::Manifest& manifest, const ExpertProfile& pro
   const auto layers = static_cast<int32_t>(manifest.hparams.layers);
   const auto experts = static_cast<int32_t>(manifest.hparams.experts.count);
   if (profile.layers == layers && profile.experts == experts) return Status();
-  return InvalidArgument("--profile: made for {} layers of {} experts, the model has {} of {}; make one with `bellhop "
-                         "profile`", profile.layers, profile.experts, layers, experts);
+  return InvalidArgument(
+      "--profile: made for {} layers of {} experts, the model has {} of {}; make one with `bellhop "
+      "profile`",
+      profile.layers, profile.experts, layers, experts);
 }
 
 }  // namespace
@@ -73,9 +75,10 @@ Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& mac
                          budget_name, FormatBytes(budget));
     }
     if (plan.host_bytes + plan.mapped_bytes > budget) {
-      plan.notes.push_back(fmt::format("weights {} + {} exceed {} ({}): cold weights will be read from disk again while "
-                                       "running", FormatBytes(plan.mapped_bytes), FormatBytes(plan.host_bytes),
-                                       budget_name, FormatBytes(budget)));
+      plan.notes.push_back(
+          fmt::format("weights {} + {} exceed {} ({}): cold weights will be read from disk again while "
+                      "running",
+                      FormatBytes(plan.mapped_bytes), FormatBytes(plan.host_bytes), budget_name, FormatBytes(budget)));
     }
   }
   if (machine.gpus == 0 && runtime.device == config::Device::kAuto) {

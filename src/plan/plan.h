@@ -37,8 +37,8 @@ struct MemoryLine {
 struct Plan {
   Placement placement;
   std::vector<MemoryLine> memory;
-  uint64_t host_bytes = 0;     // allocated, without the mapped file
-  uint64_t mapped_bytes = 0;   // weights read where they lie
+  uint64_t host_bytes = 0;         // allocated, without the mapped file
+  uint64_t mapped_bytes = 0;       // weights read where they lie
   std::vector<std::string> notes;  // decisions and fallbacks, each with its reason
 };
 

@@ -15,8 +15,10 @@ uint64_t ViewBytes(const quant::QuantView& view) {
 
 Status CheckShape(const Tensor& tensor, int64_t cols, int64_t rows) {
   if (tensor.dims[0] == static_cast<uint64_t>(cols) && tensor.rows() == static_cast<uint64_t>(rows)) return Status();
-  return Corrupt("tensor {}: shape {}, expected {} columns and {} rows in all (hidden size, expert size and expert count "
-                 "of the metadata)", tensor.name, tensor.ShapeString(), cols, rows);
+  return Corrupt(
+      "tensor {}: shape {}, expected {} columns and {} rows in all (hidden size, expert size and expert count "
+      "of the metadata)",
+      tensor.name, tensor.ShapeString(), cols, rows);
 }
 
 // The matrices of one role (gate, up or down) for all experts: slices of a stack or one tensor each.
@@ -83,7 +85,8 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::Create(const Manifest& m) {
     const auto inner = static_cast<int64_t>(down.dims[0]);
     if (store->inner_ == 0) store->inner_ = inner;
     if (inner != store->inner_) {
-      return Unsupported("tensor {}: expert size {} differs from {} of earlier layers", down.name, inner, store->inner_);
+      return Unsupported("tensor {}: expert size {} differs from {} of earlier layers", down.name, inner,
+                         store->inner_);
     }
     const RoleSource gate{merged ? source.gate_up : source.gate, &source.gate_each, 0, merged ? 2 * inner : inner};
     const RoleSource up{merged ? source.gate_up : source.up, &source.up_each, merged ? inner : 0,

@@ -16,9 +16,9 @@ namespace bellhop::store {
 // One expert. Matrices are [inner, hidden] (gate, up) and [hidden, inner] (down).
 struct ExpertView {
   quant::QuantView gate, up, down;
-  const float* gate_bias = nullptr;  // [inner], null: none
-  const float* up_bias = nullptr;    // [inner]
-  const float* down_bias = nullptr;  // [hidden]
+  const float* gate_bias = nullptr;                    // [inner], null: none
+  const float* up_bias = nullptr;                      // [inner]
+  const float* down_bias = nullptr;                    // [hidden]
   float gate_scale = 1, up_scale = 1, down_scale = 1;  // per-expert factors on the products (NVFP4 files), 1: none
 
   uint64_t bytes() const;

@@ -49,9 +49,9 @@ class SpecBuilder {
 };
 
 // Builders, one per architecture family; each handles the strings that registry.cc lists for it.
-Result<ModelSpec> BuildQwen3(const manifest::Manifest& manifest);    // qwen3, qwen3moe
-Result<ModelSpec> BuildLlama(const manifest::Manifest& manifest);    // llama with and without experts, granite(moe)
-Result<ModelSpec> BuildOlmoe(const manifest::Manifest& manifest);    // olmoe
-Result<ModelSpec> BuildGptOss(const manifest::Manifest& manifest);   // gpt-oss
+Result<ModelSpec> BuildQwen3(const manifest::Manifest& manifest);   // qwen3, qwen3moe
+Result<ModelSpec> BuildLlama(const manifest::Manifest& manifest);   // llama with and without experts, granite(moe)
+Result<ModelSpec> BuildOlmoe(const manifest::Manifest& manifest);   // olmoe
+Result<ModelSpec> BuildGptOss(const manifest::Manifest& manifest);  // gpt-oss
 
 }  // namespace bellhop::model

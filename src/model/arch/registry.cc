@@ -11,8 +11,8 @@ struct Entry {
 };
 
 constexpr Entry kRegistry[] = {
-    {"qwen3moe", BuildQwen3},     {"qwen3", BuildQwen3},  {"llama", BuildLlama},    {"granite", BuildLlama},
-    {"granitemoe", BuildLlama},   {"olmoe", BuildOlmoe},  {"gpt-oss", BuildGptOss},
+    {"qwen3moe", BuildQwen3},   {"qwen3", BuildQwen3}, {"llama", BuildLlama},    {"granite", BuildLlama},
+    {"granitemoe", BuildLlama}, {"olmoe", BuildOlmoe}, {"gpt-oss", BuildGptOss},
 };
 
 }  // namespace
