@@ -1,0 +1,36 @@
+// What this machine offers and what limits it, measured: for `bellhop doctor` and bug reports.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace bellhop::engine {
+
+enum class CheckLevel : uint8_t { kOk, kNote, kProblem };
+
+struct DoctorLine {
+  std::string group;   // "CPU", "Memory", "GPU", "Limits", "Build"
+  std::string name;    // "instruction sets"
+  std::string value;   // "avx512 (avx2, reference)"
+  CheckLevel level = CheckLevel::kOk;
+  std::string remedy;  // what to do about a note or problem
+};
+
+struct DoctorOptions {
+  bool measure = true;     // bandwidth and pool latency; about two seconds
+  int32_t threads = 0;
+  std::string model_path;  // also say whether this model fits; empty: none
+};
+
+struct DoctorReport {
+  std::vector<DoctorLine> lines;
+  double read_gb_per_s = 0, pool_round_trip_ns = 0;
+  bool problems() const;
+};
+
+Result<DoctorReport> Diagnose(const DoctorOptions& options);
+
+}  // namespace bellhop::engine
