@@ -35,8 +35,8 @@ def find_clang_format():
 
 def sources():
     """Tracked and new files; everything in the source folders when this is no git checkout."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *FOLDERS], cwd=ROOT,
-                            capture_output=True, text=True, check=False)
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *FOLDERS]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode == 0:
         names = [ROOT / name for name in listed.stdout.split("\0") if name]
     else:
@@ -55,7 +55,7 @@ def main():
         return 2
     tool = find_clang_format()
     if tool is None:
-        print(f"clang-format {VERSION} not found; install the package clang-format-{VERSION} (tools/install_deps.sh does)")
+        print(f"clang-format {VERSION} not found; tools/install_deps.sh installs the package clang-format-{VERSION}")
         return 1
     files = list(sources())
     runs = [files[i:i + FILES_PER_RUN] for i in range(0, len(files), FILES_PER_RUN)]

@@ -7,7 +7,8 @@ Prints one line per violation, "FILE:LINE: what is wrong; what to do", and exits
 
 * includes: a file in src/FOLDER includes headers of FOLDER and of the folders on its line in src/layers.txt, by a path
   rooted at src/. No "..", no header beside the file without its folder. A line "frontends/cli: ..." in layers.txt
-  speaks for that sub-folder; without one, a sub-folder of frontends/ includes itself and what is directly in frontends/.
+  speaks for that sub-folder; without one, a sub-folder of frontends/ includes itself and the files directly in
+  frontends/.
 * folders: every folder of src/ is in layers.txt.
 * links: the DEPS of a folder's library in its CMakeLists.txt are its line in layers.txt; other libraries and tests of
   the folder link nothing beyond that line and the folder itself.
@@ -33,7 +34,8 @@ SIZED_SUFFIXES = CPP_SUFFIXES | {".py", ".sh", ".cmake"}
 
 # Host code that must compile anywhere.
 NO_CUDA_FOLDERS = {"base", "config", "sys", "manifest", "formats", "text", "plan"}
-CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|cufft|curand|nccl|nvtx3/|thrust/|cub/|cooperative_groups|mma\.h$|vector_types\.h$)")
+CUDA_HEADER = re.compile(
+    r"^(cuda|cublas|cudnn|cufft|curand|nccl|nvtx3/|thrust/|cub/|cooperative_groups|(mma|vector_types)\.h$)")
 OS_HEADER = re.compile(
     r"^(sys/|linux/|arpa/|net/|netinet/|(unistd|fcntl|dirent|dlfcn|poll|pthread|pwd|sched|spawn|syslog|termios|netdb"
     r"|semaphore|windows)\.h$)")
@@ -176,19 +178,21 @@ class Checker:
                 self.report(path, number, f'"{included}": the public header is for frontends/ only')
             return
         if len(parts) < 2 or target not in self.layers.folders:
-            self.report(path, number, f'"{included}" is not a path from src/: write "{folder}/...", or <...> for others')
+            self.report(path, number, f'"{included}" is not a path from src/: write "{folder}/...", or <...> for '
+                        "headers of others")
             return
         if target == folder:
             if folder == "frontends" and len(parts) > 2:
                 own = parts[1] == sub_folder or f"frontends/{parts[1]}" in self.layers.line_for(folder, sub_folder)
                 if not own:
-                    self.report(path, number, f'"{included}": frontends/{sub_folder} may not include frontends/{parts[1]}; '
-                                "share the code through engine/, or give it a line in src/layers.txt")
+                    self.report(path, number, f'"{included}": frontends/{sub_folder} may not include '
+                                f"frontends/{parts[1]}; share the code through engine/, or give it a line in "
+                                "src/layers.txt")
             return
         if target not in self.layers.line_for(folder, sub_folder):
             allowed = " ".join(sorted(self.layers.line_for(folder, sub_folder))) or "nothing"
-            self.report(path, number, f'"{included}": {folder} may not include {target} (allowed: {allowed}); move the code '
-                        "up, or pass what it needs down")
+            self.report(path, number, f'"{included}": {folder} may not include {target} (allowed: {allowed}); move the '
+                        "code up, or pass what it needs down")
 
     def check_system_include(self, path, number, folder, sub_folder, included):
         if included.split("/")[0] == "bellhop" and folder != "frontends":
@@ -217,7 +221,8 @@ class Checker:
         for number, line in enumerate(code.split("\n"), 1):
             match = INCLUDE.match(line)
             if match and (match.group(1) == '"' or not re.fullmatch(r"std[a-z]+\.h", match.group(2))):
-                self.report(path, number, f"public header includes {match.group(2)}: only the C standard's <std*.h> may be used")
+                self.report(path, number, f"public header includes {match.group(2)}: only the C standard's <std*.h> "
+                            "may be used")
 
     # --- build files ----------------------------------------------------------------------------------------------
 
@@ -231,10 +236,11 @@ class Checker:
         for path, number, kind, name, deps in calls:
             if kind == "library" and name == folder:
                 if deps - own != allowed:
-                    self.report(path, number, f"DEPS of {name} are '{' '.join(sorted(deps))}', but src/layers.txt allows "
-                                f"'{' '.join(sorted(allowed))}'; make them equal")
+                    self.report(path, number, f"DEPS of {name} are '{' '.join(sorted(deps))}', but src/layers.txt "
+                                f"allows '{' '.join(sorted(allowed))}'; make them equal")
             elif extra := deps - own - allowed - {folder}:
-                self.report(path, number, f"{name} links {' '.join(sorted(extra))}, which src/layers.txt does not allow")
+                self.report(path, number, f"{name} links {' '.join(sorted(extra))}, which src/layers.txt does not "
+                            "allow")
 
     # --- sizes ----------------------------------------------------------------------------------------------------
 
@@ -260,8 +266,8 @@ class Checker:
                 if lines <= SIZE_LIMIT or is_generated(text):
                     continue
                 if exempt.pop(name, None) is None:
-                    self.report(path, lines, f"{lines} lines: split it (aim for 400, the limit is {SIZE_LIMIT}), or give a "
-                                "reason in tools/size_exemptions.txt")
+                    self.report(path, lines, f"{lines} lines: split it (aim for 400, the limit is {SIZE_LIMIT}), or "
+                                "give a reason in tools/size_exemptions.txt")
         for name, number in exempt.items():
             self.report(exemptions_file, number, f"{name} needs no exemption; remove the line")
 

@@ -27,7 +27,8 @@ class CheckLayersTest(unittest.TestCase):
         self.write("src/base/status.h", "#pragma once\n#include <string>\n")
         self.write("src/base/CMakeLists.txt", "bellhop_library(base SOURCES a.cc)\n")
         self.write("src/sys/file.h", '#pragma once\n#include <unistd.h>\n#include "base/status.h"\n')
-        self.write("src/sys/CMakeLists.txt", "bellhop_library(sys SOURCES a.cc DEPS base THIRD_PARTY Threads::Threads)\n"
+        self.write("src/sys/CMakeLists.txt",
+                   "bellhop_library(sys SOURCES a.cc DEPS base THIRD_PARTY Threads::Threads)\n"
                    "bellhop_test(sys_test SOURCES b.cc DEPS sys)\n")
         self.write("include/bellhop/bellhop.h", "#include <stddef.h>\n#include <stdint.h>\n")
 
@@ -144,10 +145,12 @@ class CheckLayersTest(unittest.TestCase):
         self.assert_found("src/formats/CMakeLists.txt:1", "base config sys")
 
     def test_links_of_tests_and_further_libraries(self):
-        good = "bellhop_library(formats SOURCES a.cc DEPS base sys formats_onnx)\nbellhop_library(formats_onnx SOURCES b.cc DEPS base)\n"
+        good = ("bellhop_library(formats SOURCES a.cc DEPS base sys formats_onnx)\n"
+                "bellhop_library(formats_onnx SOURCES b.cc DEPS base)\n")
         self.write("src/formats/CMakeLists.txt", good + "bellhop_test(t SOURCES t.cc DEPS formats sys)\n")
         self.assert_clean()
-        self.write("src/formats/CMakeLists.txt", good + "# DEPS engine\nbellhop_test(t SOURCES t.cc\n  DEPS formats engine)\n")
+        self.write("src/formats/CMakeLists.txt",
+                   good + "# DEPS engine\nbellhop_test(t SOURCES t.cc\n  DEPS formats engine)\n")
         self.assert_found("src/formats/CMakeLists.txt:4", "t links engine")
 
     def test_layers_file(self):
