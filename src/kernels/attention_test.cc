@@ -55,7 +55,7 @@ float RoundToType(KvType type, float x) {
 class Pages {
  public:
   Pages(KvType type, int32_t dim, int64_t begin, int64_t end, int64_t padding_bytes)
-      : type_(type), dim_(dim), row_bytes_(dim * KvTypeBytes(type) + padding_bytes) {
+      : type_(type), row_bytes_(dim * KvTypeBytes(type) + padding_bytes) {
     pages_.assign(static_cast<size_t>((end + kKvPageTokens - 1) / kKvPageTokens), nullptr);
     for (int64_t p = begin / kKvPageTokens; p * kKvPageTokens < end; ++p) {
       const int64_t rows = std::min<int64_t>(kKvPageTokens, end - p * kKvPageTokens);
@@ -98,7 +98,6 @@ class Pages {
   }
 
   KvType type_;
-  int32_t dim_;
   int64_t row_bytes_;
   std::vector<std::unique_ptr<std::byte[]>> storage_;
   std::vector<std::byte*> pages_;
