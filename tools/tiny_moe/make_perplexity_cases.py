@@ -3,8 +3,8 @@
 
     python3 tools/tiny_moe/make_perplexity_cases.py
 
-Reads the shipped GGUF file and tests/golden/tiny-moe/heldout-public-domain.jsonl, writes perplexity_sources.json and two
-plain-text inputs beside the latter, and checks every source against the recorded perplexity.json. Needs what
+Reads the shipped GGUF file and tests/golden/tiny-moe/heldout-public-domain.jsonl, writes perplexity_sources.json and
+two plain-text inputs beside the latter, and checks every source against the recorded perplexity.json. Needs what
 make_golden.py needs; about three minutes on one core.
 """
 import json
@@ -36,7 +36,8 @@ def main():
         config = json.load(f)
     tokenizer = Tokenizer.from_file(os.path.join(HERE, "tokenizer.json"))
     _, tensors = export_gguf.read_gguf(os.path.join(ROOT, "models", "tiny-moe-q4_0.gguf"))
-    model = make_golden.load(config, export_gguf.to_hf_names(tensors, config["num_hidden_layers"], config["num_experts"]))
+    layers, experts = config["num_hidden_layers"], config["num_experts"]
+    model = make_golden.load(config, export_gguf.to_hf_names(tensors, layers, experts))
     with open(os.path.join(GOLDEN, "perplexity.json")) as f:
         recorded = json.load(f)["q4_0"]["by_source"]
     documents = {}
