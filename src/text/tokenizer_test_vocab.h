@@ -55,8 +55,9 @@ inline void AddWord(manifest::Vocabulary* v, std::string_view word) {
 // Byte tokens, a few words in several scripts, control and user-defined tokens.
 inline manifest::Vocabulary SmallBpeVocabulary(std::string pre) {
   manifest::Vocabulary v = ByteVocabulary(std::move(pre));
-  for (const std::string_view word : {"the", " the", "in", "ing", " in", "123", "\r\n", "    ", "'s", "\xC3\xA9",
-                                      "\xE6\x97\xA5\xE6\x9C\xAC", " \xD0\xB4\xD0\xB0", "\xF0\x9F\x98\x80", "!!", "aaaa"}) {
+  for (const std::string_view word :
+       {"the", " the", "in", "ing", " in", "123", "\r\n", "    ", "'s", "\xC3\xA9", "\xE6\x97\xA5\xE6\x9C\xAC",
+        " \xD0\xB4\xD0\xB0", "\xF0\x9F\x98\x80", "!!", "aaaa"}) {
     AddWord(&v, word);
   }
   v.eos = AddToken(&v, "<|end|>", manifest::TokenType::kControl);
@@ -79,9 +80,28 @@ inline manifest::Vocabulary SmallSpmVocabulary(bool byte_tokens = true) {
     AddToken(&v, fmt::format("<0x{:02X}>", byte), manifest::TokenType::kByte);
   }
   float score = 0;
-  for (const std::string_view piece :
-       {"\u2581t", "he", "\u2581the", "in", "\u2581a", "ing", "\u2581\u2581", "\u00E9", "\u65E5\u672C", "\u2581", "a", "b",
-        "e", "g", "h", "i", "n", "s", "t", "\u65E5", "\u672C", "\U0001F600"}) {
+  for (const std::string_view piece : {"\u2581t",
+                                       "he",
+                                       "\u2581the",
+                                       "in",
+                                       "\u2581a",
+                                       "ing",
+                                       "\u2581\u2581",
+                                       "\u00E9",
+                                       "\u65E5\u672C",
+                                       "\u2581",
+                                       "a",
+                                       "b",
+                                       "e",
+                                       "g",
+                                       "h",
+                                       "i",
+                                       "n",
+                                       "s",
+                                       "t",
+                                       "\u65E5",
+                                       "\u672C",
+                                       "\U0001F600"}) {
     AddToken(&v, std::string(piece), manifest::TokenType::kNormal, score);
     score -= 1;
   }

@@ -49,18 +49,18 @@ TEST(Utf8Test, IllFormedSubpartsBecomeOneReplacementEach) {
       {"\x80\xBF", Repeat(2)},
       {"\xC3", Repeat(1)},
       {"\xC3(", Repeat(1) + "("},
-      {"\xC0\xAF", Repeat(2)},              // overlong
-      {"\xC1\xBF", Repeat(2)},              // overlong
-      {"\xE0\x80\xAF", Repeat(3)},          // overlong
-      {"\xE0\xA0", Repeat(1)},              // truncated
-      {"\xE2\x82(", Repeat(1) + "("},       // ends early
-      {"\xED\xA0\x80", Repeat(3)},          // surrogate
-      {"\xED\x9F\xBF", "\xED\x9F\xBF"},     // just below the surrogates
-      {"\xF0\x80\x80\x80", Repeat(4)},      // overlong
-      {"\xF0\x9F\x98", Repeat(1)},          // truncated
+      {"\xC0\xAF", Repeat(2)},           // overlong
+      {"\xC1\xBF", Repeat(2)},           // overlong
+      {"\xE0\x80\xAF", Repeat(3)},       // overlong
+      {"\xE0\xA0", Repeat(1)},           // truncated
+      {"\xE2\x82(", Repeat(1) + "("},    // ends early
+      {"\xED\xA0\x80", Repeat(3)},       // surrogate
+      {"\xED\x9F\xBF", "\xED\x9F\xBF"},  // just below the surrogates
+      {"\xF0\x80\x80\x80", Repeat(4)},   // overlong
+      {"\xF0\x9F\x98", Repeat(1)},       // truncated
       {"\xF0\x9F\x98\xF0\x9F\x98\x80", Repeat(1) + "\xF0\x9F\x98\x80"},
       {"\xF4\x8F\xBF\xBF", "\xF4\x8F\xBF\xBF"},
-      {"\xF4\x90\x80\x80", Repeat(4)},      // above U+10FFFF
+      {"\xF4\x90\x80\x80", Repeat(4)},  // above U+10FFFF
       {"\xF5\x80", Repeat(2)},
       {"\xFF\xFE", Repeat(2)},
       {"a\xE6\x97z\xA5", "a" + Repeat(1) + "z" + Repeat(1)},
