@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr uint32_t kVersion = 3;
+constexpr uint32_t kMaxAlignment = 1u << 20;
 
 template <typename T>
 void Put(std::string* out, T value) {
@@ -251,8 +252,8 @@ std::string GgufWriter::Header() const {
 uint64_t GgufWriter::FileBytes() const { return Header().size() + RoundUp(data_bytes_, std::max(alignment_, 1u)); }
 
 Status GgufWriter::WriteTo(const Emit& emit, const Progress& progress) const {
-  if (!std::has_single_bit(alignment_)) {
-    return InvalidArgument("key '{}': {} is not a power of two", kAlignmentKey, alignment_);
+  if (!std::has_single_bit(alignment_) || alignment_ > kMaxAlignment) {
+    return InvalidArgument("key '{}': {} is not a power of two up to {}", kAlignmentKey, alignment_, kMaxAlignment);
   }
   const std::string header = Header();
   const uint64_t total = header.size() + RoundUp(data_bytes_, alignment_);

@@ -26,7 +26,7 @@ class GgufWriter {
   using Source = std::function<Status(const Emit& emit)>;
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-  // A power of two; anything else is refused by Write. Values other than 32 write general.alignment.
+  // A power of two up to 2^20; anything else is refused by Write. Values other than 32 write general.alignment.
   explicit GgufWriter(uint32_t alignment = kDefaultGgufAlignment) : alignment_(alignment) {}
 
   // Keys in the order of the calls; values are copied. kInvalidArgument for a key that is empty, too long, already

@@ -107,6 +107,7 @@ TEST(GgufWriter, RefusesValuesThatDoNotFit) {
   EXPECT_FALSE(w.AddBool("k", true).ok());
   EXPECT_EQ(GgufWriter(24).Write("/nonexistent/x").code(), StatusCode::kNotFound);
   EXPECT_EQ(GgufWriter(24).ToBytes().status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(GgufWriter(1u << 31).ToBytes().status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(GgufWriter(0).ToBytes().status().code(), StatusCode::kInvalidArgument);
 }
 
