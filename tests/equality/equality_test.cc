@@ -1,0 +1,131 @@
+// The same bits for every thread count, ISA and chunk size, on the shipped model and on every architecture's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "support/model_files.h"
+
+namespace bellhop::test {
+namespace {
+
+std::vector<TokenId> PromptIds(const std::string& name) {
+  return ReadJson("tests/golden/tiny-moe/" + name + ".json")["ids"].get<std::vector<TokenId>>();
+}
+
+std::vector<float> AllLogits(const std::string& path, const std::vector<TokenId>& ids,
+                             const std::function<void(config::EngineConfig&)>& adjust) {
+  auto engine = OpenEngine(path, adjust);
+  auto result = engine->Logits(ids, true, false);
+  EXPECT_TRUE(result.ok()) << result.status().ToString();
+  return result.ok() ? std::move(result->values) : std::vector<float>();
+}
+
+std::vector<std::string> IsasOfThisMachine() {
+  std::vector<std::string> names = {"reference"};
+  for (const std::string name : {"avx2", "avx512"}) {
+    config::EngineConfig config;
+    config.model_path = ShippedModel();
+    config.runtime.isa = name;
+    config.runtime.pin_threads = false;
+    const auto engine = engine::TextEngine::Create(config, &NullLogSink());
+    if (engine.ok()) {
+      names.push_back(name);
+    } else {
+      EXPECT_EQ(engine.status().code(), StatusCode::kUnsupported) << engine.status().ToString();
+    }
+  }
+  return names;
+}
+
+// More workers than CPUs are refused by the engine, so thread counts above this machine's are covered by the MoE
+// executor's own test.
+std::vector<int32_t> ThreadCounts() {
+  std::vector<int32_t> counts;
+  for (const int32_t threads : {1, 2, 4}) {
+    config::EngineConfig config;
+    config.model_path = ShippedModel();
+    config.runtime.threads = threads;
+    config.runtime.pin_threads = false;
+    if (engine::TextEngine::Create(config, &NullLogSink()).ok()) counts.push_back(threads);
+  }
+  return counts;
+}
+
+TEST(EqualityTest, LogitsAreTheSameBitsForEveryIsaAndThreadCount) {
+  const std::vector<TokenId> ids = PromptIds("code");
+  for (const config::ActMode act : {config::ActMode::kF32, config::ActMode::kAuto}) {
+    const std::vector<float> expected = AllLogits(ShippedModel(), ids, [&](auto& c) {
+      c.context.act = act;
+      c.runtime.threads = 1;
+      c.runtime.isa = "reference";
+    });
+    ASSERT_FALSE(expected.empty());
+    for (const std::string& isa : IsasOfThisMachine()) {
+      for (const int32_t threads : ThreadCounts()) {
+        EXPECT_EQ(AllLogits(ShippedModel(), ids,
+                            [&](auto& c) {
+                              c.context.act = act;
+                              c.runtime.threads = threads;
+                              c.runtime.isa = isa;
+                            }),
+                  expected)
+            << isa << " with " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(EqualityTest, ChunkBoundsDoNotChangeAPrompt) {
+  const std::vector<TokenId> ids = PromptIds("long");
+  const std::vector<float> expected = AllLogits(ShippedModel(), ids, {});
+  for (const uint32_t rows : {1u, 7u, 64u, 505u}) {
+    EXPECT_EQ(AllLogits(ShippedModel(), ids, [&](auto& c) { c.context.batch_rows = rows; }), expected) << rows;
+  }
+}
+
+TEST(EqualityTest, DecodeEqualsAnExactModePrompt) {
+  // Decoded rows are the decode class; a prompt under --act f32 is too, so both give the same bits.
+  const std::vector<TokenId> ids = PromptIds("short");
+  auto engine = OpenEngine(ShippedModel(), [](auto& c) { c.context.act = config::ActMode::kF32; });
+  engine::GenerateRequest request;
+  request.prompt = ids;
+  request.sampling.greedy = true;
+  request.ignore_eos = true;
+  request.max_tokens = 40;
+  const auto generated = engine->Generate(request);
+  ASSERT_TRUE(generated.ok());
+  std::vector<TokenId> whole = ids;
+  whole.insert(whole.end(), generated->ids.begin(), generated->ids.end());
+  const auto logits = engine->Logits(whole, true, false);
+  ASSERT_TRUE(logits.ok());
+  for (size_t i = 0; i < generated->ids.size(); ++i) {
+    const float* row = logits->values.data() + static_cast<int64_t>(ids.size() - 1 + i) * logits->vocab;
+    EXPECT_EQ(std::max_element(row, row + logits->vocab) - row, generated->ids[i]) << i;
+  }
+}
+
+TEST(EqualityTest, EveryArchitectureIsTheSameInEveryIsa) {
+  size_t models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(RepoPath("tests/golden/arch"))) {
+    if (entry.path().extension() != ".json") continue;
+    const nlohmann::json golden = ReadJson("tests/golden/arch/" + entry.path().filename().string());
+    const auto path = RepoPath("tests/golden/arch/" + golden["gguf"].get<std::string>());
+    const auto ids = golden["ids"].get<std::vector<TokenId>>();
+    auto run = [&](const std::string& isa, int32_t threads) {
+      return AllLogits(path, ids, [&](auto& c) {
+        c.runtime.isa = isa;
+        c.runtime.threads = threads;
+      });
+    };
+    const std::vector<float> expected = run("reference", 1);
+    for (const std::string& isa : IsasOfThisMachine()) EXPECT_EQ(run(isa, 2), expected) << path << " " << isa;
+    ++models;
+  }
+  EXPECT_GE(models, 10u);
+}
+
+}  // namespace
+}  // namespace bellhop::test

@@ -1,0 +1,96 @@
+// After warm-up a decode step (forward and sampling) allocates nothing: this binary counts every operator new.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "decode/sampler.h"
+#include "formats/gguf/gguf_model.h"
+#include "formats/gguf/manifest_builder.h"
+#include "model/arch/registry.h"
+#include "model/transformer.h"
+#include "support/model_files.h"
+
+namespace {
+std::atomic<int64_t> g_allocations{0};
+
+void* CountedAlloc(size_t size, size_t alignment) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  const size_t padded = (size + alignment - 1) / alignment * alignment;
+  void* p = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, padded) : std::malloc(size);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+}  // namespace
+
+void* operator new(size_t size) { return CountedAlloc(size, 1); }
+void* operator new[](size_t size) { return CountedAlloc(size, 1); }
+void* operator new(size_t size, std::align_val_t a) { return CountedAlloc(size, static_cast<size_t>(a)); }
+void* operator new[](size_t size, std::align_val_t a) { return CountedAlloc(size, static_cast<size_t>(a)); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace bellhop::test {
+namespace {
+
+TEST(SteadyStateTest, TheCounterCounts) {
+  const int64_t before = g_allocations;
+  // volatile: the compiler may not leave the pair out.
+  int* volatile p = new int(1);
+  delete p;
+  EXPECT_EQ(g_allocations - before, 1);
+}
+
+TEST(SteadyStateTest, ADecodeStepAllocatesNothing) {
+  auto files = formats::GgufModel::Open(ShippedModel());
+  ASSERT_TRUE(files.ok());
+  auto manifest = formats::BuildManifest(*files);
+  ASSERT_TRUE(manifest.ok());
+  auto spec = model::BuildSpec(*manifest);
+  ASSERT_TRUE(spec.ok());
+  auto store = store::ExpertStore::Create(*manifest);
+  ASSERT_TRUE(store.ok());
+  const auto placement = plan::Placement::AllCold({32, 32, 32, 32});
+  auto pool = sys::WorkerPool::Create({.cpus = {0, 0}, .pin = false});
+  ASSERT_TRUE(pool.ok());
+  std::vector<std::string> notes;
+  auto model = model::Transformer::Create(*manifest, *spec, **store, placement, pool->get(), sys::DetectCpu(),
+                                          {.max_rows = 8, .context_tokens = 512}, &notes);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  auto sequence = (*model)->NewSequence();
+  decode::SamplingParams params;
+  params.repeat_penalty = 1.1f;
+  auto sampler = decode::Sampler::Create(params, 4096);
+  ASSERT_TRUE(sampler.ok());
+  std::vector<float> logits(4096);
+
+  TokenId token = 1;
+  auto step = [&]() -> bool {
+    if (!sequence->Reserve(1).ok()) return false;
+    const model::StepRow row{sequence.get(), sequence->length(), token, true};
+    if (!(*model)->Forward(moe::NumericClass::kDecode, {&row, 1}, {logits.data(), 1, 4096, 4096}).ok()) return false;
+    sequence->Accept(1);
+    auto drawn = sampler->Sample({logits.data(), logits.size()}, 0, static_cast<uint64_t>(sequence->length()));
+    if (!drawn.ok()) return false;
+    token = *drawn;
+    sampler->Accept(token);
+    return true;
+  };
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(step());
+  const int64_t before = g_allocations;
+  bool ok = true;
+  for (int i = 0; i < 200; ++i) ok = ok && step();  // crosses page bounds
+  const int64_t allocations = g_allocations - before;
+  EXPECT_TRUE(ok);
+  EXPECT_EQ(allocations, 0);
+}
+
+}  // namespace
+}  // namespace bellhop::test
