@@ -1,0 +1,238 @@
+// Loading: files → manifest → spec → pool → plan → model, and the description of what was loaded.
+#include <algorithm>
+#include <set>
+
+#include "base/units.h"
+#include "cuda/device_info.h"
+#include "engine/text_engine_impl.h"
+#include "formats/gguf/manifest_builder.h"
+#include "model/arch/registry.h"
+#include "sys/clock.h"
+#include "sys/file_io.h"
+
+namespace bellhop::engine {
+namespace {
+
+kernels::KvType ToKvType(const config::ContextConfig& context) {
+  switch (context.kv_type) {
+    case config::KvCacheType::kF32: return kernels::KvType::kF32;
+    case config::KvCacheType::kF16: return kernels::KvType::kF16;
+    case config::KvCacheType::kBF16: return kernels::KvType::kBF16;
+    case config::KvCacheType::kAuto: break;
+  }
+  return context.act == config::ActMode::kF32 ? kernels::KvType::kF32 : kernels::KvType::kF16;
+}
+
+std::string_view KvTypeName(kernels::KvType type) {
+  return type == kernels::KvType::kF32 ? "f32" : type == kernels::KvType::kF16 ? "f16" : "bf16";
+}
+
+// Buffers for the logits of several prompt rows at once, within this many bytes; at least one row.
+constexpr uint64_t kLogitsBufferBytes = 64 << 20;
+constexpr uint64_t kMaxProfileBytes = 1 << 30;
+
+std::string JoinFormats(const std::set<std::string_view>& names) {
+  std::string joined;
+  for (const std::string_view name : names) joined += (joined.empty() ? "" : "+") + std::string(name);
+  return joined;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TextEngine>> TextEngine::Create(const config::EngineConfig& config, LogSink* log) {
+  BELLHOP_TRY_ASSIGN(std::unique_ptr<TextEngineImpl> engine, TextEngineImpl::Load(config, log));
+  return std::unique_ptr<TextEngine>(std::move(engine));
+}
+
+Result<std::unique_ptr<TextEngineImpl>> TextEngineImpl::Load(const config::EngineConfig& config, LogSink* log) {
+  auto engine = std::unique_ptr<TextEngineImpl>(new TextEngineImpl(config));
+  BELLHOP_TRY(engine->OpenModel(log));
+  BELLHOP_TRY(engine->LoadText(log));
+  BELLHOP_TRY(engine->ResolveContext());
+  BELLHOP_TRY(engine->MakePool());
+  BELLHOP_TRY(engine->MakePlan());
+  BELLHOP_TRY(engine->BindModel());
+  engine->FillInfo();
+  return engine;
+}
+
+Status TextEngineImpl::OpenModel(LogSink*) {
+  BELLHOP_TRY_ASSIGN(formats::GgufModel files, formats::GgufModel::Open(config_.model_path));
+  files_.emplace(std::move(files));
+  BELLHOP_TRY_ASSIGN(manifest_, formats::BuildManifest(*files_));
+  auto spec = model::BuildSpec(manifest_);
+  if (!spec.ok()) return spec.status().WithContext(config_.model_path);
+  spec_ = std::move(spec).value();
+  auto store = store::ExpertStore::Create(manifest_);
+  if (!store.ok()) return store.status().WithContext(config_.model_path);
+  store_ = std::move(store).value();
+  return Status();
+}
+
+Status TextEngineImpl::LoadText(LogSink* log) {
+  auto tokenizer = text::Tokenizer::Create(manifest_.vocabulary);
+  if (tokenizer.ok()) {
+    tokenizer_ = std::move(tokenizer).value();
+  } else {
+    tokenizer_status_ = tokenizer.status().WithContext(config_.model_path);
+    log->Warn("no tokenizer: {}", tokenizer_status_.message());
+  }
+  if (manifest_.vocabulary.chat_template) {
+    auto chat = text::ChatTemplate::Parse("chat_template", *manifest_.vocabulary.chat_template);
+    if (chat.ok()) {
+      chat_template_.emplace(std::move(chat).value());
+    } else {
+      chat_template_status_ = chat.status().WithContext(config_.model_path);
+      log->Warn("the chat template cannot be used: {}", chat_template_status_.message());
+    }
+  } else {
+    chat_template_status_ =
+        NotFound("{}: the file has no chat template; pass the prompt with --raw", config_.model_path);
+  }
+  return Status();
+}
+
+Status TextEngineImpl::ResolveContext() {
+  const uint32_t trained = manifest_.hparams.context_length;
+  uint32_t context = config_.context.context_tokens;
+  if (context == 0) {
+    context = trained > 0 ? std::min(trained, config::kDefaultContextTokens) : config::kDefaultContextTokens;
+  }
+  if (trained > 0 && context > trained) {
+    return InvalidArgument("--ctx-size {}: the model was trained for {} tokens", context, trained);
+  }
+  if (config_.context.batch_rows < 1) return InvalidArgument("--batch-size must be at least 1");
+  options_.context_tokens = static_cast<int32_t>(context);
+  options_.max_rows = static_cast<int32_t>(std::min(config_.context.batch_rows, context));
+  options_.kv_type = ToKvType(config_.context);
+  return Status();
+}
+
+Status TextEngineImpl::MakePool() {
+  BELLHOP_TRY_ASSIGN(caps_, sys::LimitIsa(sys::DetectCpu(), config_.runtime.isa));
+  topology_ = sys::ReadTopology();
+  BELLHOP_TRY_ASSIGN(const std::vector<int> cpus, sys::ChooseWorkerCpus(topology_, config_.runtime.threads));
+  BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create({.cpus = cpus, .pin = config_.runtime.pin_threads}));
+  return Status();
+}
+
+Status TextEngineImpl::MakePlan() {
+  plan::MachineInfo machine;
+  machine.memory_available_bytes = topology_.memory_available_bytes;
+  machine.memory_limit_bytes = topology_.memory_limit_bytes;
+  const auto devices = cuda::ListDevices();
+  machine.no_gpu_reason =
+      devices.ok() ? "this version computes on the CPU alone" : std::string(devices.status().message());
+
+  std::optional<plan::ExpertProfile> profile;
+  if (!config_.runtime.profile_path.empty()) {
+    BELLHOP_TRY_ASSIGN(const std::string bytes, sys::ReadFile(config_.runtime.profile_path, kMaxProfileBytes));
+    const HostSpan<const std::byte> span(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
+    BELLHOP_TRY_ASSIGN(profile, plan::ParseStrp(span, config_.runtime.profile_path));
+  }
+  const plan::MemoryNeeds needs{
+      .kv_bytes = model::Transformer::KvBytes(spec_, options_),
+      .workspace_bytes = model::Transformer::WorkspaceBytes(spec_, options_, pool_->size()),
+  };
+  BELLHOP_TRY_ASSIGN(plan_, plan::MakePlan(manifest_, machine, config_.runtime, needs, profile ? &*profile : nullptr));
+  return Status();
+}
+
+Status TextEngineImpl::BindModel() {
+  auto model = model::Transformer::Create(manifest_, spec_, *store_, plan_.placement, pool_.get(), caps_, options_,
+                                          &plan_.notes);
+  if (!model.ok()) return model.status().WithContext(config_.model_path);
+  model_ = std::move(model).value();
+  for (const std::string& note : topology_.notes) plan_.notes.push_back(note);
+  for (const std::string& note : pool_->notes()) plan_.notes.push_back(note);
+  sequence_ = model_->NewSequence();
+  sequence_tokens_.reserve(static_cast<size_t>(options_.context_tokens));
+  rows_.reserve(static_cast<size_t>(options_.max_rows));
+  const auto vocab = static_cast<uint64_t>(spec_.vocab);
+  const uint64_t rows =
+      std::clamp<uint64_t>(kLogitsBufferBytes / (vocab * sizeof(float)), 1, static_cast<uint64_t>(options_.max_rows));
+  logits_.resize(vocab * rows);
+  return Status();
+}
+
+void TextEngineImpl::FillInfo() {
+  info_.path = config_.model_path;
+  info_.name = manifest_.name;
+  info_.architecture = manifest_.architecture;
+  for (const manifest::FilePart& file : manifest_.files) info_.file_bytes += file.bytes;
+  std::set<int32_t> expert_tensors;
+  for (const manifest::ExpertLayer& layer : manifest_.expert_layers) {
+    for (const int32_t t : {layer.gate, layer.up, layer.down, layer.gate_up}) expert_tensors.insert(t);
+    for (const auto* each : {&layer.gate_each, &layer.up_each, &layer.down_each}) {
+      expert_tensors.insert(each->begin(), each->end());
+    }
+  }
+  std::set<std::string_view> expert_formats, dense_formats;
+  uint64_t dense_bytes = 0;
+  for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
+    const manifest::Tensor& tensor = manifest_.tensors[t];
+    info_.parameters += tensor.elements();
+    if (expert_tensors.contains(static_cast<int32_t>(t))) {
+      expert_formats.insert(quant::Traits(tensor.format).name);
+      continue;
+    }
+    if (tensor.rows() > 1) dense_formats.insert(quant::Traits(tensor.format).name);
+    // The embedding is a gather of one row unless it is the head too.
+    const bool gathered = static_cast<int32_t>(t) == spec_.embedding && spec_.head.weight != spec_.embedding;
+    dense_bytes += gathered ? tensor.bytes / std::max<uint64_t>(tensor.rows(), 1) : tensor.bytes;
+  }
+  info_.expert_formats = JoinFormats(expert_formats);
+  info_.dense_formats = JoinFormats(dense_formats);
+  info_.layers = static_cast<int32_t>(spec_.layers.size());
+  info_.experts = static_cast<int32_t>(manifest_.hparams.experts.count);
+  info_.experts_used = static_cast<int32_t>(manifest_.hparams.experts.used);
+  info_.vocab = static_cast<int32_t>(spec_.vocab);
+  info_.trained_context = spec_.context;
+  info_.context = options_.context_tokens;
+  info_.bytes_per_token = dense_bytes;
+  if (info_.experts > 0) {
+    info_.bytes_per_token +=
+        store_->TotalBytes() / static_cast<uint64_t>(info_.experts) * static_cast<uint64_t>(info_.experts_used);
+  }
+  info_.isa = std::string(sys::IsaName(caps_.isa));
+  info_.kv_type = std::string(KvTypeName(options_.kv_type));
+  info_.act = config_.context.act == config::ActMode::kF32 ? "f32" : "auto";
+  info_.threads = pool_->size();
+}
+
+std::vector<std::string> TextEngineImpl::PlanLines() const {
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("model: {} ({}, {} layers, {} parameters, {})",
+                              info_.name.empty() ? info_.path : info_.name, info_.architecture, info_.layers,
+                              info_.parameters, FormatBytes(info_.file_bytes)));
+  lines.push_back(fmt::format("cpu: {} threads, {} kernels, {} KV cache, context {} tokens", info_.threads, info_.isa,
+                              info_.kv_type, info_.context));
+  for (std::string& line : plan::DescribePlan(plan_)) lines.push_back(std::move(line));
+  return lines;
+}
+
+ExpertStats TextEngineImpl::Experts() const {
+  ExpertStats stats;
+  stats.resident = plan_.placement.resident();
+  stats.total = plan_.placement.total();
+  if (model_->moe() == nullptr) return stats;
+  const moe::RouteCounts& counts = model_->moe()->counts();
+  stats.hits = counts.hits();
+  stats.misses = counts.misses();
+  stats.routes = counts.per_expert();
+  return stats;
+}
+
+void TextEngineImpl::ResetStats() {
+  if (model_->moe() != nullptr) model_->moe()->counts().Reset();
+}
+
+Result<std::vector<std::byte>> MakeStrpProfile(const ExpertStats& stats) {
+  int32_t experts = 0;
+  for (const auto& layer : stats.routes) experts = std::max(experts, static_cast<int32_t>(layer.size()));
+  if (experts == 0) return InvalidArgument("a dense model has no experts to profile");
+  BELLHOP_TRY_ASSIGN(const plan::ExpertProfile profile, plan::RankExperts(stats.routes, experts));
+  return plan::SerializeStrp(profile);
+}
+
+}  // namespace bellhop::engine

@@ -1,0 +1,97 @@
+// The parts of a loaded engine, in construction order. text_engine.h is what others see.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/text_engine.h"
+#include "formats/gguf/gguf_model.h"
+#include "manifest/manifest.h"
+#include "model/transformer.h"
+#include "plan/plan.h"
+#include "store/expert_store.h"
+#include "sys/cpu_features.h"
+#include "sys/topology.h"
+#include "sys/worker_pool.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace bellhop::engine {
+
+class TextEngineImpl final : public TextEngine {
+ public:
+  static Result<std::unique_ptr<TextEngineImpl>> Load(const config::EngineConfig& config, LogSink* log);
+
+  const ModelInfo& info() const override { return info_; }
+  std::vector<std::string> PlanLines() const override;
+  ExpertStats Experts() const override;
+  void ResetStats() override;
+
+  Result<std::vector<TokenId>> Tokenize(std::string_view text, bool add_special, bool parse_special) const override;
+  std::string Detokenize(HostSpan<const TokenId> ids, bool special) const override;
+  std::string TokenText(TokenId id) const override;
+  bool has_chat_template() const override { return chat_template_.has_value(); }
+  Result<std::string> RenderChat(const nlohmann::ordered_json& messages, bool add_generation_prompt,
+                                 const nlohmann::ordered_json& extra) const override;
+  Result<std::vector<TokenId>> TokenizeChat(std::string_view rendered) const override;
+
+  Result<GenerateResult> Generate(const GenerateRequest& request) override;
+  Result<LogitsResult> Logits(HostSpan<const TokenId> ids, bool all, bool with_routes) override;
+  Result<PerplexityResult> Perplexity(HostSpan<const TokenId> ids, int32_t window,
+                                      const std::function<void(int64_t, int64_t)>& progress) override;
+  Status CountRoutes(HostSpan<const TokenId> ids, const std::function<void(int64_t, int64_t)>& progress) override;
+  Result<BenchResult> Bench(const BenchCase& test, int32_t repetitions) override;
+  Result<double> MeasureReadBandwidth() override;
+
+ private:
+  struct Generation;  // one running Generate call (generate.cc)
+
+  explicit TextEngineImpl(const config::EngineConfig& config) : config_(config) {}
+  Status OpenModel(LogSink* log);
+  Status ResolveContext();
+  Status MakePool();
+  Status MakePlan();
+  Status BindModel();
+  Status LoadText(LogSink* log);
+  void FillInfo();
+
+  // Called with the logits [rows of this chunk that wanted them, vocab] and the position of the first of those rows.
+  using OnLogits = std::function<Status(int32_t first_position, MatView<const float> logits)>;
+  // Prompt rows ids[from..] at positions from.. of the sequence, in chunks. first_logits: the first position that wants
+  // logits.
+  Status Prefill(HostSpan<const TokenId> ids, int32_t from, int32_t first_logits, const std::atomic<bool>* cancel,
+                 const OnLogits& on_logits);
+  // One decode row; its logits are in logits_.
+  Status DecodeStep(TokenId token);
+  // Makes the sequence hold a reusable prefix of `prompt` and returns its length.
+  Result<int32_t> ReusePrefix(HostSpan<const TokenId> prompt);
+  moe::NumericClass prompt_class() const;
+  // Rows whose logits fit the logits buffer.
+  int32_t logits_rows() const { return static_cast<int32_t>(logits_.size() / static_cast<size_t>(info_.vocab)); }
+
+  config::EngineConfig config_;
+  std::optional<formats::GgufModel> files_;
+  manifest::Manifest manifest_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;  // null: the file has none
+  Status tokenizer_status_;                     // why not
+  std::optional<text::ChatTemplate> chat_template_;
+  Status chat_template_status_;
+  sys::Topology topology_;
+  sys::CpuCaps caps_;
+  std::unique_ptr<sys::WorkerPool> pool_;
+  model::ModelSpec spec_;
+  model::TransformerOptions options_;
+  std::unique_ptr<store::ExpertStore> store_;
+  plan::Plan plan_;
+  std::unique_ptr<model::Transformer> model_;
+  std::unique_ptr<model::SequenceState> sequence_;
+  std::vector<TokenId> sequence_tokens_;  // what the sequence holds
+  size_t prompt_class_tokens_ = 0;        // of these, the leading ones that were computed as a prompt
+  std::vector<float> logits_;
+  std::vector<model::StepRow> rows_;
+  ModelInfo info_;
+};
+
+}  // namespace bellhop::engine
