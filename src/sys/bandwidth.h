@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "sys/cpu_features.h"
 #include "sys/worker_pool.h"
 
 namespace bellhop::sys {
@@ -21,8 +22,9 @@ uint64_t BandwidthBufferBytes(uint64_t last_level_cache_bytes, uint64_t cap_byte
 
 // Reads `buffer_bytes` of memory `passes` times with all workers, each its own contiguous part that it touched first.
 // A buffer smaller than the last-level cache measures the cache. kInvalidArgument for less than a cache line per
-// worker or no passes, kOutOfMemory.
-Result<ReadBandwidth> MeasureReadBandwidth(WorkerPool& pool, uint64_t buffer_bytes, int passes);
+// worker or no passes, kOutOfMemory. `isa` must be one that this CPU has; wider loads read faster.
+Result<ReadBandwidth> MeasureReadBandwidth(WorkerPool& pool, uint64_t buffer_bytes, int passes,
+                                           Isa isa = DetectCpu().isa);
 
 // Median time of one empty WorkerPool::Run, back to back, in nanoseconds: what a phase costs beyond its work.
 double MeasureRoundTripNs(WorkerPool& pool, int runs);
