@@ -183,8 +183,8 @@ Result<GenerateResult> TextEngineImpl::Generate(const GenerateRequest& request) 
   if (tokenizer_ != nullptr) run.decoder.emplace(*tokenizer_, request.special);
   run.keep = config_.context.keep_tokens < 0 ? prompt_tokens : std::min(config_.context.keep_tokens, prompt_tokens);
   run.result.prompt_tokens = prompt_tokens;
-  run.result.ids.reserve(
-      static_cast<size_t>(request.max_tokens >= 0 ? request.max_tokens : options_.context_tokens - prompt_tokens + 1));
+  const int32_t room = options_.context_tokens - prompt_tokens + 1;
+  run.result.ids.reserve(static_cast<size_t>(request.max_tokens >= 0 ? std::min(request.max_tokens, room) : room));
 
   const int64_t start = sys::MonotonicNs();
   BELLHOP_TRY_ASSIGN(run.result.reused_tokens, ReusePrefix(request.prompt));

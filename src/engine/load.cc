@@ -30,6 +30,7 @@ std::string_view KvTypeName(kernels::KvType type) {
 // Buffers for the logits of several prompt rows at once, within this many bytes; at least one row.
 constexpr uint64_t kLogitsBufferBytes = 64 << 20;
 constexpr uint64_t kMaxProfileBytes = 1 << 30;
+constexpr int32_t kMaxThreads = 1024;
 
 std::string JoinFormats(const std::set<std::string_view>& names) {
   std::string joined;
@@ -111,8 +112,20 @@ Status TextEngineImpl::ResolveContext() {
 Status TextEngineImpl::MakePool() {
   BELLHOP_TRY_ASSIGN(caps_, sys::LimitIsa(sys::DetectCpu(), config_.runtime.isa));
   topology_ = sys::ReadTopology();
-  BELLHOP_TRY_ASSIGN(const std::vector<int> cpus, sys::ChooseWorkerCpus(topology_, config_.runtime.threads));
-  BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create({.cpus = cpus, .pin = config_.runtime.pin_threads}));
+  const auto allowed = static_cast<int32_t>(topology_.cpus.size());
+  const int32_t threads = config_.runtime.threads;
+  if (threads < 0 || threads > kMaxThreads) {
+    return InvalidArgument("--threads {}: must be 0 (automatic) to {}", threads, kMaxThreads);
+  }
+  BELLHOP_TRY_ASSIGN(std::vector<int> cpus, sys::ChooseWorkerCpus(topology_, std::min(threads, allowed)));
+  bool pin = config_.runtime.pin_threads;
+  if (threads > allowed) {
+    for (size_t i = 0; cpus.size() < static_cast<size_t>(threads); ++i) cpus.push_back(cpus[i]);
+    pin = false;
+    plan_notes_.push_back(fmt::format("--threads {} on {} CPUs: workers share them unpinned; {} threads are faster",
+                                      threads, allowed, allowed));
+  }
+  BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create({.cpus = std::move(cpus), .pin = pin}));
   return Status();
 }
 
@@ -143,7 +156,9 @@ Status TextEngineImpl::BindModel() {
                                           &plan_.notes);
   if (!model.ok()) return model.status().WithContext(config_.model_path);
   model_ = std::move(model).value();
-  for (const std::string& note : topology_.notes) plan_.notes.push_back(note);
+  for (const auto* notes : {&plan_notes_, &topology_.notes}) {
+    plan_.notes.insert(plan_.notes.end(), notes->begin(), notes->end());
+  }
   for (const std::string& note : pool_->notes()) plan_.notes.push_back(note);
   sequence_ = model_->NewSequence();
   sequence_tokens_.reserve(static_cast<size_t>(options_.context_tokens));

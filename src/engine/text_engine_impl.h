@@ -85,6 +85,7 @@ class TextEngineImpl final : public TextEngine {
   model::TransformerOptions options_;
   std::unique_ptr<store::ExpertStore> store_;
   plan::Plan plan_;
+  std::vector<std::string> plan_notes_;  // of steps before the plan
   std::unique_ptr<model::Transformer> model_;
   std::unique_ptr<model::SequenceState> sequence_;
   std::vector<TokenId> sequence_tokens_;  // what the sequence holds
