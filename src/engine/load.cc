@@ -31,6 +31,8 @@ std::string_view KvTypeName(kernels::KvType type) {
 constexpr uint64_t kLogitsBufferBytes = 64 << 20;
 constexpr uint64_t kMaxProfileBytes = 1 << 30;
 constexpr int32_t kMaxThreads = 1024;
+// Longer than sampling and text handling between two steps: waking a sleeping worker costs 60-300 us a step.
+constexpr int kSpinUs = 1000;
 
 std::string JoinFormats(const std::set<std::string_view>& names) {
   std::string joined;
@@ -64,6 +66,7 @@ Status TextEngineImpl::OpenModel(LogSink*) {
   auto spec = model::BuildSpec(manifest_);
   if (!spec.ok()) return spec.status().WithContext(config_.model_path);
   spec_ = std::move(spec).value();
+  for (std::string& note : model::UnusedTensorNotes(manifest_, spec_)) plan_notes_.push_back(std::move(note));
   auto store = store::ExpertStore::Create(manifest_);
   if (!store.ok()) return store.status().WithContext(config_.model_path);
   store_ = std::move(store).value();
@@ -125,7 +128,7 @@ Status TextEngineImpl::MakePool() {
     plan_notes_.push_back(fmt::format("--threads {} on {} CPUs: workers share them unpinned; {} threads are faster",
                                       threads, allowed, allowed));
   }
-  BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create({.cpus = std::move(cpus), .pin = pin}));
+  BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create({.cpus = std::move(cpus), .pin = pin, .spin_us = kSpinUs}));
   return Status();
 }
 

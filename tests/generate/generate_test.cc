@@ -172,6 +172,25 @@ TEST(GenerateTest, CountsEveryRouteAsAMiss) {
   EXPECT_EQ(engine->Experts().misses, 0u);
 }
 
+TEST(GenerateTest, EveryKvTypeStaysNearTheExactCache) {
+  const auto ids = ReadJson("tests/golden/tiny-moe/code.json")["ids"].get<std::vector<TokenId>>();
+  auto logits = [&](config::KvCacheType type) {
+    auto engine = OpenEngine(ShippedModel(), [&](auto& c) {
+      c.context.act = config::ActMode::kF32;
+      c.context.kv_type = type;
+    });
+    return std::move(engine->Logits(ids, false, false)->values);
+  };
+  const std::vector<float> exact = logits(config::KvCacheType::kF32);
+  // Rounding of the cached values: 2^-11 and 2^-8 relative, a few times that in the logits.
+  const double f16 = RelativeL2(logits(config::KvCacheType::kF16).data(), exact.data(), exact.size());
+  const double bf16 = RelativeL2(logits(config::KvCacheType::kBF16).data(), exact.data(), exact.size());
+  EXPECT_GT(f16, 0);
+  EXPECT_LT(f16, 1e-3);
+  EXPECT_GT(bf16, f16);
+  EXPECT_LT(bf16, 8e-3);
+}
+
 TEST(GenerateTest, ImpossibleConfigurationsNameTheFlag) {
   const std::vector<std::pair<std::function<void(config::EngineConfig&)>, std::string>> cases = {
       {[](auto& c) { c.runtime.device = config::Device::kCuda; }, "--device"},
