@@ -40,20 +40,16 @@ Result<quant::QuantView> RoleView(const Manifest& m, const RoleSource& source, i
   return MatrixView(tensor);
 }
 
-// The factors of "<tensor without .weight>.scale": one for all experts or one each.
-Result<std::vector<float>> RoleScales(const Manifest& m, int32_t stack, int32_t experts) {
+// The factors of a stack's companion tensor: one for all experts or one each; absent: 1.
+Result<std::vector<float>> RoleScales(const Manifest& m, int32_t index, int32_t experts) {
   std::vector<float> ones(static_cast<size_t>(experts), 1.0f);
-  if (stack < 0) return ones;
-  std::string name = m.tensors[static_cast<size_t>(stack)].name;
-  const size_t suffix = name.rfind(".weight");
-  if (suffix == std::string::npos) return ones;
-  const Tensor* scale = m.FindTensor(name.substr(0, suffix) + ".scale");
-  if (scale == nullptr) return ones;
-  if (scale->elements() == 1) {
-    BELLHOP_TRY_ASSIGN(const std::vector<float> one, DecodeSmall(*scale, 1));
+  if (index < 0) return ones;
+  const Tensor& scale = m.tensors[static_cast<size_t>(index)];
+  if (scale.elements() == 1) {
+    BELLHOP_TRY_ASSIGN(const std::vector<float> one, DecodeSmall(scale, 1));
     return std::vector<float>(static_cast<size_t>(experts), one[0]);
   }
-  return DecodeSmall(*scale, static_cast<uint64_t>(experts));
+  return DecodeSmall(scale, static_cast<uint64_t>(experts));
 }
 
 Result<std::vector<float>> RoleBias(const Manifest& m, int32_t index, int64_t width, int32_t experts) {
@@ -114,9 +110,11 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::Create(const Manifest& m) {
       BELLHOP_TRY_ASSIGN(layer.up_bias, RoleBias(m, source.up_bias, inner, experts));
     }
     BELLHOP_TRY_ASSIGN(layer.down_bias, RoleBias(m, source.down_bias, hidden, experts));
-    BELLHOP_TRY_ASSIGN(const std::vector<float> gate_scales, RoleScales(m, gate.stack, experts));
-    BELLHOP_TRY_ASSIGN(const std::vector<float> up_scales, RoleScales(m, up.stack, experts));
-    BELLHOP_TRY_ASSIGN(const std::vector<float> down_scales, RoleScales(m, down_source.stack, experts));
+    BELLHOP_TRY_ASSIGN(const std::vector<float> gate_scales,
+                       RoleScales(m, merged ? source.gate_up_scale : source.gate_scale, experts));
+    BELLHOP_TRY_ASSIGN(const std::vector<float> up_scales,
+                       RoleScales(m, merged ? source.gate_up_scale : source.up_scale, experts));
+    BELLHOP_TRY_ASSIGN(const std::vector<float> down_scales, RoleScales(m, source.down_scale, experts));
 
     layer.experts.resize(static_cast<size_t>(experts));
     for (int32_t e = 0; e < experts; ++e) {

@@ -62,7 +62,7 @@ TEST(ExpertStoreTest, SlicesStacks) {
   maker.layer().up = maker.Add("blk.1.ffn_up_exps.weight", {kHidden, kInner, kExperts}, 100);
   maker.layer().down = maker.Add("blk.1.ffn_down_exps.weight", {kInner, kHidden, kExperts}, 200);
   maker.layer().down_bias = maker.Add("blk.1.ffn_down_exps.bias", {kHidden, kExperts}, 300);
-  maker.Add("blk.1.ffn_up_exps.scale", {kExperts}, 7);
+  maker.layer().up_scale = maker.Add("blk.1.ffn_up_exps.scale", {kExperts}, 7);
   const auto store = ExpertStore::Create(maker.manifest());
   ASSERT_TRUE(store.ok()) << store.status().ToString();
   EXPECT_EQ((*store)->experts(LayerId(0)), 0);
