@@ -41,15 +41,6 @@ class SymbolTable {
   std::unordered_map<std::string, uint32_t> others_;
 };
 
-bool IsByteText(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Step step = NextUtf8(text, at);
-    if (step.kind != Utf8Kind::kCharacter || VisibleToByte(step.code_point) < 0) return false;
-    at += step.length;
-  }
-  return true;
-}
-
 }  // namespace
 
 Result<BpeMerges> BpeMerges::Create(const TokenTable& table) {
@@ -99,12 +90,8 @@ Status BpeMerges::AddMerges(const TokenTable& table) {
     }
     const std::string_view left = text.substr(0, space);
     const std::string_view right = text.substr(space + 1);
-    Merge merge{kNone, kNone, kNone};  // keeps the ranks in step when it cannot apply
-    if (IsByteText(left) && IsByteText(right)) {
-      joined.assign(left).append(right);
-      merge = {symbols.Intern(left), symbols.Intern(right), symbols.Intern(joined)};
-    }
-    merges_.push_back(merge);
+    joined.assign(left).append(right);
+    merges_.push_back({symbols.Intern(left), symbols.Intern(right), symbols.Intern(joined)});
   }
   return {};
 }
@@ -115,7 +102,6 @@ void BpeMerges::IndexMerges() {
   slot_shift_ = 64 - std::countr_zero(size);
   for (uint32_t rank = 0; rank < merges_.size(); ++rank) {
     const Merge& merge = merges_[rank];
-    if (merge.left == kNone) continue;
     const uint64_t pair = PairKey(merge.left, merge.right);
     size_t slot = pair * 0x9E3779B97F4A7C15u >> slot_shift_;
     while (slots_[slot].rank != kNone && slots_[slot].pair != pair) slot = (slot + 1) & (size - 1);

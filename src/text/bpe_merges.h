@@ -27,8 +27,8 @@ struct BpeScratch {
 
 class BpeMerges {
  public:
-  // Merges whose halves cannot occur (characters outside the byte alphabet) are ignored; of equal pairs the first rank
-  // counts. kCorrupt names the merge, or the byte without a token.
+  // A merge of characters outside the byte alphabet never applies, and of equal pairs the first rank counts. kCorrupt
+  // names the merge, or the byte without a token.
   static Result<BpeMerges> Create(const TokenTable& table);
 
   // Appends the tokens of one piece, which is not empty. A symbol that is no token becomes the tokens of its bytes.

@@ -32,7 +32,7 @@ class Tokenizer {
   virtual Result<std::vector<TokenId>> Encode(std::string_view text, const EncodeOptions& options) const = 0;
 
   // The bytes that a token stands for inside running text (not necessarily valid UTF-8). Out of range: empty.
-  // Control tokens give their text when `special` is true, nothing otherwise.
+  // Control, unknown and unused tokens give their text when `special` is true, nothing otherwise.
   virtual std::string TokenBytes(TokenId id, bool special) const = 0;
 
   // Concatenation with the vocabulary's rules (SPM strips the one leading space).

@@ -1,6 +1,8 @@
 #include "text/tokenizer_table.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -39,6 +41,11 @@ int HexDigit(char c) {
   return -1;
 }
 
+uint32_t HashText(std::string_view text) {
+  const size_t hash = std::hash<std::string_view>()(text);
+  return static_cast<uint32_t>(hash ^ hash >> 32);
+}
+
 }  // namespace
 
 int ByteTokenValue(std::string_view text) {
@@ -46,6 +53,37 @@ int ByteTokenValue(std::string_view text) {
   const int high = HexDigit(text[3]);
   const int low = HexDigit(text[4]);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+TokenTextIndex::TokenTextIndex(const std::vector<std::string>& texts, size_t capacity)
+    : texts_(&texts), slots_(std::bit_ceil(2 * capacity + 2)) {}
+
+size_t TokenTextIndex::Locate(std::string_view text, uint32_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash & mask;
+  while (slots_[at].id >= 0 && (slots_[at].hash != hash || (*texts_)[static_cast<size_t>(slots_[at].id)] != text)) {
+    at = (at + 1) & mask;
+  }
+  return at;
+}
+
+std::optional<TokenId> TokenTextIndex::Insert(TokenId id) {
+  const std::string& text = (*texts_)[static_cast<size_t>(id)];
+  const uint32_t hash = HashText(text);
+  Slot& slot = slots_[Locate(text, hash)];
+  if (slot.id >= 0) return slot.id;
+  slot = {hash, id};
+  return std::nullopt;
+}
+
+void TokenTextIndex::Replace(TokenId old_id, TokenId new_id) {
+  const std::string& text = (*texts_)[static_cast<size_t>(old_id)];
+  slots_[Locate(text, HashText(text))].id = new_id;
+}
+
+std::optional<TokenId> TokenTextIndex::Find(std::string_view text) const {
+  const TokenId id = slots_[Locate(text, HashText(text))].id;
+  return id < 0 ? std::nullopt : std::optional<TokenId>(id);
 }
 
 Result<TokenTable> TokenTable::Create(const manifest::Vocabulary& vocabulary, const TokenTableDefaults& defaults) {
@@ -85,19 +123,19 @@ Status TokenTable::CheckTypes() {
 }
 
 Status TokenTable::IndexTexts() {
-  by_text_.reserve(types_.size());
+  by_text_ = TokenTextIndex(vocabulary_->tokens, types_.size());
   for (TokenId id = 0; id < size(); ++id) {
     if (text(id).empty()) continue;  // stands for nothing; several may be empty
-    const auto [it, inserted] = by_text_.emplace(text(id), id);
-    if (inserted) continue;
+    const std::optional<TokenId> same = by_text_.Insert(id);
+    if (!same) continue;
     // Padding is never looked up, so copies of it do no harm.
     if (type(id) == TokenType::kUnused) continue;
-    if (type(it->second) == TokenType::kUnused) {
-      it->second = id;
+    if (type(*same) == TokenType::kUnused) {
+      by_text_.Replace(*same, id);
       continue;
     }
-    return Corrupt("tokenizer.ggml.tokens[{}] and [{}] have the same text \"{}\"; convert the file again", it->second,
-                   id, text(id));
+    return Corrupt("tokenizer.ggml.tokens[{}] and [{}] have the same text \"{}\"; convert the file again", *same, id,
+                   text(id));
   }
   return {};
 }
@@ -160,10 +198,7 @@ void TokenTable::CollectEndOfGeneration() {
   set.erase(std::unique(set.begin(), set.end()), set.end());
 }
 
-std::optional<TokenId> TokenTable::Find(std::string_view text) const {
-  const auto it = by_text_.find(text);
-  return it == by_text_.end() ? std::nullopt : std::optional<TokenId>(it->second);
-}
+std::optional<TokenId> TokenTable::Find(std::string_view text) const { return by_text_.Find(text); }
 
 std::optional<TokenId> TokenTable::FindMergeable(std::string_view text) const {
   const std::optional<TokenId> id = Find(text);
