@@ -3,6 +3,7 @@
 
 #include "text/jinja_format.h"
 #include "text/jinja_ops.h"
+#include "text/jinja_text.h"
 
 namespace bellhop::text {
 namespace {
@@ -122,7 +123,7 @@ Result<JinjaValue> Repeat(JinjaRuntime& rt, const JinjaValue& sequence, int64_t 
     std::string out;
     out.reserve(static_cast<size_t>(bytes));
     for (int64_t i = 0; i < count; ++i) out += sequence.text();
-    return rt.String(std::move(out));
+    return rt.StringLike(sequence, std::move(out));
   }
   BELLHOP_TRY(rt.Step(bytes / static_cast<int64_t>(sizeof(JinjaValue))));
   std::vector<JinjaValue> items;
@@ -133,8 +134,12 @@ Result<JinjaValue> Repeat(JinjaRuntime& rt, const JinjaValue& sequence, int64_t 
 
 Result<JinjaValue> Concatenate(JinjaRuntime& rt, const JinjaValue& a, const JinjaValue& b) {
   if (a.is_string()) {
-    BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(a.text().size() + b.text().size())));
-    return rt.String(a.text() + b.text());
+    const bool markup = a.is_markup() || b.is_markup();
+    const int64_t growth = markup ? 5 : 1;  // an escaped character has up to 5 bytes
+    BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(a.text().size() + b.text().size()) * growth));
+    if (!markup) return rt.String(a.text() + b.text());
+    const auto safe = [](const JinjaValue& v) { return v.is_markup() ? v.text() : EscapeHtml(v.text()); };
+    return rt.Markup(safe(a) + safe(b));
   }
   const size_t count = a.items().size() + b.items().size();
   BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(count * sizeof(JinjaValue))));
@@ -150,8 +155,8 @@ Result<JinjaValue> Concatenate(JinjaRuntime& rt, const JinjaValue& a, const Jinj
 
 Result<JinjaValue> JinjaBinary(JinjaRuntime& rt, JinjaBinaryOp op, const JinjaValue& a, const JinjaValue& b) {
   if (a.is_string() && op == JinjaBinaryOp::kMod) {
-    BELLHOP_TRY_ASSIGN(std::string text, PrintfFormat(rt, a.text(), b));
-    return rt.String(std::move(text));
+    BELLHOP_TRY_ASSIGN(std::string text, PrintfFormat(rt, a.string(), b));
+    return rt.StringLike(a, std::move(text));
   }
   if (a.undefined() || b.undefined()) return InvalidArgument("{}", (a.undefined() ? a : b).undefined_message());
   if (a.is_integer() && b.is_integer()) return IntegerBinary(op, a.int_value(), b.int_value());

@@ -48,7 +48,7 @@ Value TestTrue(JinjaRuntime&, const JinjaValue& v, JinjaArgs&) {
 Value TestFalse(JinjaRuntime&, const JinjaValue& v, JinjaArgs&) {
   return JinjaValue::Bool(v.is(JinjaType::kBool) && !v.bool_value());
 }
-Value TestEscaped(JinjaRuntime&, const JinjaValue&, JinjaArgs&) { return JinjaValue::Bool(false); }
+Value TestEscaped(JinjaRuntime&, const JinjaValue& v, JinjaArgs&) { return JinjaValue::Bool(v.is_markup()); }
 
 // Undefined counts as an empty sequence.
 Value TestSequence(JinjaRuntime&, const JinjaValue& v, JinjaArgs&) {

@@ -42,6 +42,10 @@ const JinjaBuiltin* FindJinjaMethod(const JinjaValue& object, std::string_view n
 // Binds the arguments and runs the entry.
 Result<JinjaValue> CallBuiltin(JinjaRuntime& rt, const JinjaBuiltin& builtin, const JinjaValue& self, JinjaArgs args);
 
+// A string method whose object is markup.
+Result<JinjaValue> CallMarkupMethod(JinjaRuntime& rt, const JinjaBuiltin& method, const JinjaValue& self,
+                                    JinjaArgs args);
+
 // Attributes and text of macros and loops (in jinja_interpreter.cc, which knows them).
 Result<JinjaValue> MacroAttribute(JinjaRuntime& rt, const JinjaValue& macro, std::string_view name);
 Result<std::string> DescribeJinjaObject(JinjaRuntime& rt, const JinjaValue& value);

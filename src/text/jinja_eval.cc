@@ -218,6 +218,9 @@ Result<JinjaValue> JinjaInterpreter::Call(const JinjaValue& callee, JinjaArgs ar
   switch (callee.type()) {
     case JinjaType::kFunction: {
       const auto& function = callee.as<JinjaFunction>();
+      if (function.self.is_markup()) {
+        return CallMarkupMethod(*this, *function.builtin, function.self, std::move(args));
+      }
       return CallBuiltin(*this, *function.builtin, function.self, std::move(args));
     }
     case JinjaType::kMacro: return CallMacro(*callee.arena<JinjaMacro>(), std::move(args));

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "text/jinja_builtin_tables.h"
-#include "text/jinja_format.h"
 #include "text/jinja_ops.h"
 #include "text/jinja_text.h"
 
@@ -19,11 +18,11 @@ Result<int64_t> IntegerOr(const JinjaValue& value, int64_t fallback, std::string
   return JinjaInteger(value, what);
 }
 
-template <std::string (*convert)(std::string_view)>
+template <std::string (*convert)(std::string_view), bool keeps_markup = true>
 Value FilterText(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
   BELLHOP_TRY_ASSIGN(const std::string text, JinjaStr(rt, self));
   BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(text.size()) * 3));
-  return rt.String(convert(text));
+  return keeps_markup ? rt.StringLike(self, convert(text)) : rt.String(convert(text));
 }
 
 // The filter's words differ from str.title's: they start after whitespace and opening punctuation only.
@@ -45,25 +44,20 @@ std::string TitleWords(std::string_view text) {
   return out;
 }
 
-std::string EscapeHtml(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
-Value FilterEscape(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
+Value FilterForceEscape(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
   BELLHOP_TRY_ASSIGN(const std::string text, JinjaStr(rt, self));
   BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(text.size()) * 5));
-  return rt.String(EscapeHtml(text));
+  return rt.Markup(EscapeHtml(text));
+}
+
+Value FilterEscape(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
+  return self.is_markup() ? self : FilterForceEscape(rt, self, args);
+}
+
+Value FilterSafe(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
+  if (self.is_markup()) return self;
+  BELLHOP_TRY_ASSIGN(std::string text, JinjaStr(rt, self));
+  return rt.Markup(std::move(text));
 }
 
 Value FilterString(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
@@ -75,10 +69,10 @@ Value FilterString(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
 Value FilterTrim(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
   BELLHOP_TRY_ASSIGN(const std::string text, JinjaStr(rt, self));
   const JinjaValue& chars = args.positional[0];
-  if (chars.missing() || chars.none()) return rt.String(std::string(StripSpace(text, StripSide::kBoth)));
+  if (chars.missing() || chars.none()) return rt.StringLike(self, std::string(StripSpace(text, StripSide::kBoth)));
   if (!chars.is_string()) return InvalidArgument("strip arg must be None or str, not {}", TypeName(chars));
   BELLHOP_TRY(rt.Step(static_cast<int64_t>(chars.text().size())));
-  return rt.String(std::string(StripChars(text, chars.text(), StripSide::kBoth)));
+  return rt.StringLike(self, std::string(StripChars(text, chars.text(), StripSide::kBoth)));
 }
 
 Value FilterReplace(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
@@ -104,7 +98,8 @@ Value FilterCenter(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
   BELLHOP_TRY_ASSIGN(const JinjaValue text, FilterString(rt, self, args));
   JinjaArgs call;
   call.positional.push_back(args.positional[0].missing() ? JinjaValue::Int(80) : args.positional[0]);
-  return CallBuiltin(rt, *FindStringMethod("center"), text, std::move(call));
+  BELLHOP_TRY_ASSIGN(const JinjaValue centered, CallBuiltin(rt, *FindStringMethod("center"), text, std::move(call)));
+  return rt.StringLike(self, centered.text());
 }
 
 Value FilterIndent(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
@@ -132,7 +127,7 @@ Value FilterIndent(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
     }
     out += lines[i];
   }
-  return rt.String(std::move(out));
+  return rt.StringLike(self, std::move(out));
 }
 
 Value FilterWordCount(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
@@ -168,7 +163,7 @@ Value FilterTruncate(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) 
   if (string.length <= length || string.length - length <= leeway) return self;
   std::string_view kept(string.text.data(), ByteOffset(string.text, length - end_length));
   if (!Truthy(args.positional[1])) kept = kept.substr(0, std::min(kept.size(), kept.rfind(' ')));
-  return rt.String(std::string(kept) + end);
+  return rt.StringLike(self, std::string(kept) + end);
 }
 
 Value FilterUrlEncode(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
@@ -379,8 +374,7 @@ Value FilterFormat(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
     for (auto& [name, value] : args.named) entries.emplace_back(rt.String(name), std::move(value));
     BELLHOP_TRY_ASSIGN(values, rt.Dict(std::move(entries)));
   }
-  BELLHOP_TRY_ASSIGN(std::string text, PrintfFormat(rt, format.text(), values));
-  return rt.String(std::move(text));
+  return JinjaBinary(rt, JinjaBinaryOp::kMod, format, values);
 }
 
 Value FilterAttr(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
@@ -407,7 +401,7 @@ constexpr JinjaBuiltin kFilters[] = {
     {"filesizeformat", FilterFileSize, 0, {"binary"}},
     {"first", FilterFirst},
     {"float", FilterFloat, 0, {"default"}},
-    {"forceescape", FilterEscape},
+    {"forceescape", FilterForceEscape},
     {"format", FilterFormat, 0, {}, false, true},
     {"groupby", FilterGroupBy, 1, {"attribute", "default", "case_sensitive"}},
     {"indent", FilterIndent, 0, {"width", "first", "blank"}},
@@ -426,14 +420,14 @@ constexpr JinjaBuiltin kFilters[] = {
     {"replace", FilterReplace, 2, {"old", "new", "count"}},
     {"reverse", FilterReverse},
     {"round", FilterRound, 0, {"precision", "method"}},
-    {"safe", FilterString},
+    {"safe", FilterSafe},
     {"select", FilterSelect, 0, {}, false, true},
     {"selectattr", FilterSelectAttr, 0, {}, false, true},
     {"slice", FilterSlice, 1, {"slices", "fill_with"}},
     {"sort", FilterSort, 0, {"reverse", "case_sensitive", "attribute"}},
     {"string", FilterString},
     {"sum", FilterSum, 0, {"attribute", "start"}},
-    {"title", FilterText<TitleWords>},
+    {"title", FilterText<TitleWords, false>},
     {"tojson", FilterToJson, 0, {"ensure_ascii", "indent", "separators", "sort_keys"}},
     {"trim", FilterTrim, 0, {"chars"}},
     {"truncate", FilterTruncate, 0, {"length", "killwords", "end", "leeway"}},

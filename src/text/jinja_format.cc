@@ -172,7 +172,8 @@ int64_t ReadNumber(std::string_view text, size_t* at) {
 
 class Printf {
  public:
-  Printf(JinjaRuntime* rt, std::string_view format, const JinjaValue& args) : rt_(*rt), format_(format), args_(args) {
+  Printf(JinjaRuntime* rt, const JinjaString& format, const JinjaValue& args)
+      : rt_(*rt), format_(format.text), escapes_(format.markup), args_(args) {
     // Anything that can be subscripted and is no text or tuple may serve as the mapping.
     mapping_ = args.is_dict() || args.is(JinjaType::kList) || args.is(JinjaType::kRange) || args.undefined();
   }
@@ -282,6 +283,7 @@ class Printf {
       case 'a': {
         std::string text;
         BELLHOP_TRY(spec.type == 's' ? AppendStr(rt_, value, &text) : AppendRepr(rt_, value, &text));
+        if (escapes_ && !(spec.type == 's' && value.is_markup())) text = EscapeHtml(text);
         return FormatText(rt_, spec, text);
       }
       case 'c': {
@@ -317,6 +319,7 @@ class Printf {
 
   JinjaRuntime& rt_;
   std::string_view format_;
+  bool escapes_;
   const JinjaValue& args_;
   bool mapping_ = false;
   size_t at_ = 0;
@@ -329,7 +332,7 @@ class Printf {
 
 class Brace {
  public:
-  Brace(JinjaRuntime* rt, const JinjaArgs& args) : rt_(*rt), args_(args) {}
+  Brace(JinjaRuntime* rt, bool escapes, const JinjaArgs& args) : rt_(*rt), escapes_(escapes), args_(args) {}
 
   Result<std::string> Run(std::string_view format, int nesting) {
     if (nesting > 2) return InvalidArgument("Max string recursion exceeded");
@@ -395,8 +398,11 @@ class Brace {
       value = rt_.String(std::move(text));
     }
     BELLHOP_TRY_ASSIGN(const std::string spec, Run(rest, nesting + 1));
+    if (escapes_ && value.is_markup() && !spec.empty()) {
+      return InvalidArgument("Unsupported format specification for Markup.");
+    }
     BELLHOP_TRY_ASSIGN(const std::string text, Convert(value, spec));
-    *out += text;
+    *out += escapes_ && !value.is_markup() ? EscapeHtml(text) : text;
     return Status();
   }
 
@@ -532,6 +538,7 @@ class Brace {
   static constexpr int kManual = -1;
 
   JinjaRuntime& rt_;
+  bool escapes_;
   const JinjaArgs& args_;
   int numbering_ = 0;
   int64_t next_ = 0;
@@ -539,12 +546,12 @@ class Brace {
 
 }  // namespace
 
-Result<std::string> PrintfFormat(JinjaRuntime& rt, std::string_view format, const JinjaValue& args) {
+Result<std::string> PrintfFormat(JinjaRuntime& rt, const JinjaString& format, const JinjaValue& args) {
   return Printf(&rt, format, args).Run();
 }
 
-Result<std::string> BraceFormat(JinjaRuntime& rt, std::string_view format, const JinjaArgs& args) {
-  return Brace(&rt, args).Run(format, 0);
+Result<std::string> BraceFormat(JinjaRuntime& rt, const JinjaString& format, const JinjaArgs& args) {
+  return Brace(&rt, format.markup, args).Run(format.text, 0);
 }
 
 }  // namespace bellhop::text

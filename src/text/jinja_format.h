@@ -1,4 +1,5 @@
-// Python's two ways to format: `format % args` and `format.format(*args, **kwargs)`.
+// Python's two ways to format: `format % args` and `format.format(*args, **kwargs)`. A format that is markup escapes
+// what it inserts.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace bellhop::text {
 
-Result<std::string> PrintfFormat(JinjaRuntime& rt, std::string_view format, const JinjaValue& args);
-Result<std::string> BraceFormat(JinjaRuntime& rt, std::string_view format, const JinjaArgs& args);
+Result<std::string> PrintfFormat(JinjaRuntime& rt, const JinjaString& format, const JinjaValue& args);
+Result<std::string> BraceFormat(JinjaRuntime& rt, const JinjaString& format, const JinjaArgs& args);
 
 }  // namespace bellhop::text

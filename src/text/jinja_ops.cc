@@ -219,10 +219,10 @@ Result<JinjaValue> Subscript(JinjaRuntime& rt, const JinjaValue& object, const J
     case JinjaType::kString: {
       const JinjaString& string = object.string();
       if (!in_bounds(string.length)) return JinjaValue();
-      if (string.ascii()) return rt.String(std::string(1, string.text[static_cast<size_t>(index)]));
+      if (string.ascii()) return rt.StringLike(object, std::string(1, string.text[static_cast<size_t>(index)]));
       BELLHOP_TRY(rt.Step(index / kBytesPerStep));
       const size_t offset = ByteOffset(string.text, index);
-      return rt.String(string.text.substr(offset, CharAt(string.text, offset).size));
+      return rt.StringLike(object, string.text.substr(offset, CharAt(string.text, offset).size));
     }
     default: return JinjaValue();
   }
@@ -248,6 +248,7 @@ Status AppendRepr(JinjaRuntime& rt, const JinjaValue& value, std::string* out) {
       return Append(rt, value.is_big_integer() ? value.text() : FloatRepr(value.float_value()), out);
     case JinjaType::kString:
       BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(value.text().size())));
+      if (value.is_markup()) return Append(rt, fmt::format("Markup({})", StringRepr(value.text())), out);
       return Append(rt, StringRepr(value.text()), out);
     case JinjaType::kList:
       BELLHOP_TRY(Append(rt, "[", out));
@@ -470,13 +471,14 @@ Result<SliceBounds> ResolveSlice(int64_t size, const JinjaValue& start, const Ji
   return SliceBounds{from, count, by};
 }
 
-Result<JinjaValue> SliceString(JinjaRuntime& rt, const JinjaString& string, const SliceBounds& slice) {
+Result<JinjaValue> SliceString(JinjaRuntime& rt, const JinjaValue& object, const SliceBounds& slice) {
+  const JinjaString& string = object.string();
   BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(string.text.size())));
   if (slice.step == 1) {
     const size_t begin = string.ascii() ? static_cast<size_t>(slice.start) : ByteOffset(string.text, slice.start);
     const std::string_view rest = std::string_view(string.text).substr(begin);
     const size_t size = string.ascii() ? static_cast<size_t>(slice.count) : ByteOffset(rest, slice.count);
-    return rt.String(std::string(rest.substr(0, size)));
+    return rt.StringLike(object, std::string(rest.substr(0, size)));
   }
   std::string out;
   const std::string_view text = string.text;
@@ -487,7 +489,7 @@ Result<JinjaValue> SliceString(JinjaRuntime& rt, const JinjaString& string, cons
     for (int64_t k = 0; k < slice.step; ++k) offset += CharAt(text, offset).size;
     for (int64_t k = 0; k > slice.step; --k) offset -= CharBefore(text, offset).size;
   }
-  return rt.String(std::move(out));
+  return rt.StringLike(object, std::move(out));
 }
 
 }  // namespace
@@ -499,7 +501,7 @@ Result<JinjaValue> JinjaSlice(JinjaRuntime& rt, const JinjaValue& object, const 
   if (!sliceable) return rt.Undefined(fmt::format("'{} object' is not sliceable", TypeName(object)));
   BELLHOP_TRY_ASSIGN(const int64_t size, JinjaLength(rt, object));
   BELLHOP_TRY_ASSIGN(const SliceBounds slice, ResolveSlice(size, start, stop, step));
-  if (object.is_string()) return SliceString(rt, object.string(), slice);
+  if (object.is_string()) return SliceString(rt, object, slice);
   if (object.is(JinjaType::kRange)) {
     const auto& range = object.as<JinjaRange>();
     // The end may lie outside 64 bits; it is only printed.

@@ -77,6 +77,12 @@ JinjaValue JinjaRuntime::String(std::string text) {
   return JinjaValue::Object(JinjaType::kString, std::move(object));
 }
 
+JinjaValue JinjaRuntime::Markup(std::string text) {
+  JinjaValue value = String(std::move(text));
+  value.mutable_as<JinjaString>().markup = true;
+  return value;
+}
+
 static std::shared_ptr<JinjaList> MakeList(std::vector<JinjaValue> items, int64_t* live, int depth) {
   auto object = std::make_shared<JinjaList>();
   object->depth = depth;

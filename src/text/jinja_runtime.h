@@ -45,6 +45,11 @@ class JinjaRuntime {
   Status CheckBytes(int64_t bytes);
 
   JinjaValue String(std::string text);
+  JinjaValue Markup(std::string text);
+  // A string that is markup when `model` is.
+  JinjaValue StringLike(const JinjaValue& model, std::string text) {
+    return model.is_markup() ? Markup(std::move(text)) : String(std::move(text));
+  }
   JinjaValue List(std::vector<JinjaValue> items);
   JinjaValue Tuple(std::vector<JinjaValue> items);
   JinjaValue Generator(std::vector<JinjaValue> items);

@@ -340,7 +340,7 @@ Value ExpandTabs(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
 }
 
 Value Format(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
-  BELLHOP_TRY_ASSIGN(std::string text, BraceFormat(rt, self.text(), args));
+  BELLHOP_TRY_ASSIGN(std::string text, BraceFormat(rt, self.string(), args));
   return rt.String(std::move(text));
 }
 
@@ -465,6 +465,34 @@ constexpr JinjaBuiltin kStringMethods[] = {
     {"zfill", ZeroFill, 1, {"width"}, true},
 };
 
+// Calls on markup: the texts that are put into it are escaped first.
+Status EscapeArguments(JinjaRuntime& rt, std::string_view method, JinjaArgs* args) {
+  const auto escape = [&](JinjaValue* value) -> Status {
+    if (value->is_markup()) return Status();
+    BELLHOP_TRY_ASSIGN(const std::string text, JinjaStr(rt, *value));
+    BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(text.size()) * 5));
+    *value = rt.Markup(EscapeHtml(text));
+    return Status();
+  };
+  const bool pads = method == "center" || method == "ljust" || method == "rjust";
+  if ((method == "replace" || pads) && args->positional.size() > 1) return escape(&args->positional[1]);
+  if (method != "join" || args->positional.size() != 1) return Status();
+  BELLHOP_TRY_ASSIGN(const JinjaItems items, rt.Items(args->positional[0]));
+  std::vector<JinjaValue> escaped = items->items;
+  for (JinjaValue& item : escaped) BELLHOP_TRY(escape(&item));
+  args->positional[0] = rt.List(std::move(escaped));
+  return Status();
+}
+
+// What a method of markup returns is markup again, also inside the lists and tuples that splitting gives.
+JinjaValue MarkAll(JinjaRuntime& rt, const JinjaValue& value) {
+  if (value.is_string()) return rt.Markup(value.text());
+  if (!value.is_sequence()) return value;
+  std::vector<JinjaValue> items;
+  for (const JinjaValue& item : value.items()) items.push_back(rt.Markup(item.text()));
+  return value.is(JinjaType::kList) ? rt.List(std::move(items)) : rt.Tuple(std::move(items));
+}
+
 bool OneCase(std::string_view text, bool (*wanted)(uint32_t), bool (*other)(uint32_t)) {
   bool any = false;
   for (size_t i = 0; i < text.size();) {
@@ -477,6 +505,13 @@ bool OneCase(std::string_view text, bool (*wanted)(uint32_t), bool (*other)(uint
 }
 
 }  // namespace
+
+Result<JinjaValue> CallMarkupMethod(JinjaRuntime& rt, const JinjaBuiltin& method, const JinjaValue& self,
+                                    JinjaArgs args) {
+  BELLHOP_TRY(EscapeArguments(rt, method.name, &args));
+  BELLHOP_TRY_ASSIGN(const JinjaValue result, CallBuiltin(rt, method, self, std::move(args)));
+  return MarkAll(rt, result);
+}
 
 bool TextIsUpper(std::string_view text) { return OneCase(text, IsUpper, IsLower); }
 bool TextIsLower(std::string_view text) { return OneCase(text, IsLower, IsUpper); }

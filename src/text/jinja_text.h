@@ -51,6 +51,9 @@ std::string_view StripChars(std::string_view text, std::string_view chars, Strip
 // str.splitlines: lines without their ends, or with them when `keep_ends`.
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
 
+// & < > ' " as HTML entities.
+std::string EscapeHtml(std::string_view text);
+
 // repr() of a str: quotes chosen as Python does, unprintable characters escaped.
 std::string StringRepr(std::string_view text);
 // repr() of a float: shortest digits that read back, exponent form from 1e16 and below 1e-4.

@@ -71,7 +71,8 @@ struct JinjaObject {
 
 struct JinjaString final : JinjaObject {
   std::string text;
-  int64_t length = 0;  // characters
+  int64_t length = 0;   // characters
+  bool markup = false;  // marked safe: joining it with plain text escapes that text (markupsafe.Markup)
   bool ascii() const { return length == static_cast<int64_t>(text.size()); }
 };
 
@@ -159,6 +160,7 @@ class JinjaValue {
   bool undefined() const { return type_ == JinjaType::kUndefined; }
   bool none() const { return type_ == JinjaType::kNone; }
   bool is_string() const { return type_ == JinjaType::kString; }
+  bool is_markup() const { return type_ == JinjaType::kString && string().markup; }
   bool is_dict() const { return type_ == JinjaType::kDict; }
   // bool counts as an integer, as in Python.
   bool is_integer() const { return type_ == JinjaType::kInt || type_ == JinjaType::kBool; }
