@@ -1,0 +1,77 @@
+#include "engine/process.h"
+
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+
+#include "cuda/device_info.h"
+#include "sys/clock.h"
+#include "sys/cpu_features.h"
+#include "sys/file_io.h"
+#include "sys/host_info.h"
+#include "sys/signals.h"
+#include "sys/terminal.h"
+#include "sys/topology.h"
+
+namespace bellhop::engine {
+namespace {
+
+sys::StandardStream ToSys(Stream stream) {
+  return stream == Stream::kIn    ? sys::StandardStream::kIn
+         : stream == Stream::kOut ? sys::StandardStream::kOut
+                                  : sys::StandardStream::kErr;
+}
+
+}  // namespace
+
+bool IsTerminal(Stream stream) { return sys::IsTerminal(ToSys(stream)); }
+int TerminalColumns(Stream stream) { return sys::TerminalColumns(ToSys(stream)); }
+
+Interrupts::Interrupts() : scope_(std::make_unique<sys::InterruptScope>(std::vector<int>{SIGINT, SIGPIPE})) {}
+Interrupts::~Interrupts() = default;
+bool Interrupts::interrupted() const { return scope_->interrupted(); }
+const std::atomic<bool>& Interrupts::flag() const { return scope_->flag(); }
+void Interrupts::Rearm() { scope_->Rearm(); }
+
+Result<std::string> ReadText(const std::string& path, uint64_t max_bytes) {
+  return path == "-" ? sys::ReadStdin(max_bytes) : sys::ReadFile(path, max_bytes);
+}
+
+Status WriteWholeFile(const std::string& path, std::string_view content) { return sys::WriteFileAtomic(path, content); }
+
+std::string ExecutableDirectory() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::string() : program.parent_path().string();
+}
+
+uint64_t PeakResidentBytes() { return sys::ReadProcessMemory().peak_resident_bytes; }
+
+std::string UtcTimestamp() {
+  const auto now = static_cast<std::time_t>(sys::UnixSeconds());
+  std::tm parts{};
+  char text[32] = "";
+  if (gmtime_r(&now, &parts) != nullptr) std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+MachineSummary DescribeMachine() {
+  const sys::Topology topology = sys::ReadTopology();
+  const sys::CpuCaps caps = sys::DetectCpu();
+  MachineSummary machine;
+  machine.cpu = sys::ReadHostInfo(topology).cpu_model;
+  machine.isa = std::string(sys::IsaName(caps.isa));
+  if (caps.avx512_vnni) machine.isa += ",vnni";
+  if (caps.avx512_bf16) machine.isa += ",bf16";
+  if (caps.avx512_fp16) machine.isa += ",fp16";
+  if (caps.amx_bf16 || caps.amx_int8) machine.isa += ",amx";
+  machine.cores = topology.physical_cores;
+  machine.slug = fmt::format("{}-{}c", sys::IsaName(caps.isa), machine.cores);
+  if (const auto devices = cuda::ListDevices(); devices.ok() && !devices->empty()) {
+    machine.gpu = devices->front().name;
+    machine.driver = cuda::FormatCudaVersion(devices->front().driver_version);
+  }
+  return machine;
+}
+
+}  // namespace bellhop::engine
