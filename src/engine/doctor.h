@@ -12,15 +12,15 @@ namespace bellhop::engine {
 enum class CheckLevel : uint8_t { kOk, kNote, kProblem };
 
 struct DoctorLine {
-  std::string group;   // "CPU", "Memory", "GPU", "Limits", "Build"
-  std::string name;    // "instruction sets"
-  std::string value;   // "avx512 (avx2, reference)"
+  std::string group;  // "CPU", "Memory", "Limits", "Measured", "GPU", "Build", "Model"
+  std::string name;   // "instruction sets"
+  std::string value;  // "avx512 (avx2, reference)"
   CheckLevel level = CheckLevel::kOk;
-  std::string remedy;  // what to do about a note or problem
+  std::string remedy;  // what to do about a note or problem; empty for kOk
 };
 
 struct DoctorOptions {
-  bool measure = true;     // bandwidth and pool latency; about two seconds
+  bool measure = true;  // bandwidth and pool latency; about two seconds
   int32_t threads = 0;
   std::string model_path;  // also say whether this model fits; empty: none
 };
@@ -31,6 +31,7 @@ struct DoctorReport {
   bool problems() const;
 };
 
+// Failure: bad options, or a model file that cannot be opened; whatever is wrong with the machine is a line.
 Result<DoctorReport> Diagnose(const DoctorOptions& options);
 
 }  // namespace bellhop::engine

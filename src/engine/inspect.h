@@ -25,18 +25,18 @@ struct InspectFormat {
 
 struct InspectEntry {
   std::string key, type;
-  std::string text;               // one line, long values shortened
-  nlohmann::ordered_json value;   // arrays longer than `max_array` are cut, their full length is in `length`
-  uint64_t length = 0;            // of an array, else 0
+  std::string text;              // one line, long values shortened
+  nlohmann::ordered_json value;  // arrays longer than `max_array` are cut, their full length is in `length`
+  uint64_t length = 0;           // of an array, else 0
 };
 
 struct InspectResult {
   std::vector<std::string> files;
   uint32_t version = 0, alignment = 0;
   uint64_t file_bytes = 0, tensor_bytes = 0, elements = 0;
-  std::string architecture;        // empty: not stated
-  bool supported = false;          // can this build run it
-  std::string support_note;        // why not
+  std::string architecture;  // empty: not stated
+  bool supported = false;    // can this build run it
+  std::string support_note;  // why not
   std::vector<InspectEntry> metadata;
   std::vector<InspectTensor> tensors;
   std::vector<InspectFormat> formats;  // by bytes, largest first

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "engine/quantize_convert.h"
 #include "engine/quantize_plan.h"
+#include "engine/worker_threads.h"
 #include "formats/gguf/gguf_model.h"
 #include "formats/gguf/gguf_writer.h"
 #include "sys/topology.h"
@@ -108,8 +109,9 @@ Result<QuantizeReport> Quantize(const std::string& in, const std::string& out, c
   BELLHOP_TRY_ASSIGN(const GgufModel model, GgufModel::Open(in));
   BELLHOP_TRY_ASSIGN(QuantizePlan plan, PlanQuantize(model, options));
   BELLHOP_TRY(CheckOutput(out, model, options.overwrite));
-  BELLHOP_TRY_ASSIGN(const std::vector<int> cpus, sys::ChooseWorkerCpus(sys::ReadTopology(), options.threads));
-  BELLHOP_TRY_ASSIGN(const std::unique_ptr<sys::WorkerPool> pool, sys::WorkerPool::Create({.cpus = cpus}));
+  BELLHOP_TRY_ASSIGN(const sys::WorkerPool::Options workers,
+                     ChooseWorkers(sys::ReadTopology(), options.threads, true, &plan.notes));
+  BELLHOP_TRY_ASSIGN(const std::unique_ptr<sys::WorkerPool> pool, sys::WorkerPool::Create(workers));
 
   GgufWriter writer(model.files().front().alignment);
   ProgressCounter progress{options};

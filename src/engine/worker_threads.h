@@ -1,0 +1,21 @@
+// Which CPUs the workers of a pool get.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "sys/topology.h"
+#include "sys/worker_pool.h"
+
+namespace bellhop::engine {
+
+inline constexpr int32_t kMaxThreads = 1024;
+
+// threads 0: sys::ChooseWorkerCpus decides. More threads than CPUs share them unpinned, which a note says.
+// kInvalidArgument outside 0 .. kMaxThreads.
+Result<sys::WorkerPool::Options> ChooseWorkers(const sys::Topology& topology, int32_t threads, bool pin,
+                                               std::vector<std::string>* notes);
+
+}  // namespace bellhop::engine
