@@ -143,8 +143,8 @@ std::vector<Shape> RandomShapes(WeightFormat format, std::mt19937_64& random) {
   // elements for block formats.
   const std::vector<int64_t> cols =
       block == 1 ? std::vector<int64_t>{1, 5, 15, 16, 17, 31, 48, 100, 129, 333, 512, 1001}
-                 : std::vector<int64_t>{1, 2, 3, 5, 7, 2048 / block, 2048 / block + 1, 1, 2, 4, 3, 4096 / block};
-  const int64_t x_rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 32, 1, 33};
+                 : std::vector<int64_t>{1, 2, 3, 5, 7, 2048 / block, 2048 / block + 1, 1, 2, 4, 1, 4096 / block};
+  const int64_t x_rows[] = {1, 2, 3, 4, 5, 6, 7, 32, 9, 8, 33, 1};
   std::vector<Shape> shapes;
   for (size_t i = 0; i < cols.size(); ++i) {
     Shape s;

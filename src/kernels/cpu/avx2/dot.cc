@@ -18,6 +18,7 @@ inline constexpr int kMaxXBlock = 4;
 constexpr int RowsAtOnce(int x_rows) { return 4 / x_rows; }
 
 #include "kernels/cpu/block_codes_body.inc"
+#include "kernels/cpu/codebook_codes_body.inc"
 #include "kernels/cpu/dot_body.inc"
 
 template <>

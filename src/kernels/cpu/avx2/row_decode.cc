@@ -12,6 +12,7 @@ namespace bellhop::kernels::avx2 {
 namespace {
 
 #include "kernels/cpu/block_codes_body.inc"
+#include "kernels/cpu/codebook_codes_body.inc"
 #include "kernels/cpu/row_decode_body.inc"
 
 }  // namespace
