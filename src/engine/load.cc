@@ -31,8 +31,9 @@ std::string_view KvTypeName(kernels::KvType type) {
 constexpr uint64_t kLogitsBufferBytes = 64 << 20;
 constexpr uint64_t kMaxProfileBytes = 1 << 30;
 constexpr int32_t kMaxThreads = 1024;
-// Longer than sampling and text handling between two steps: waking a sleeping worker costs 60-300 us a step.
-constexpr int kSpinUs = 1000;
+// Longer than sampling and text handling between two steps (waking a sleeping worker costs 60-300 us a step), and short
+// enough not to hurt others on a busy machine.
+constexpr int kSpinUs = 200;
 
 std::string JoinFormats(const std::set<std::string_view>& names) {
   std::string joined;
