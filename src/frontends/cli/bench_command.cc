@@ -234,7 +234,7 @@ Status Bench(const config::BenchOptions& options, Console& console) {
     case config::BenchFormat::kMarkdown:
       console.Write(MarkdownTable(results).Markdown());
       for (size_t i = 0; i < results.size(); i += cases.size()) {
-        console.Print("\nread bandwidth, {} threads: {:.1f} GB/s; generation reads {} of weights per token\n",
+        console.Print("\nread bandwidth with {} thread(s): {:.1f} GB/s; generation reads {} of weights per token\n",
                       results[i].model.threads, results[i].read_gb_per_s,
                       FormatBytes(results[i].model.bytes_per_token));
       }

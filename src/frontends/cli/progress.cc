@@ -40,8 +40,9 @@ void Progress::Update(int64_t done, int64_t total, std::string_view detail) {
   if (tenth <= last_tenth_ || now - start_ < kFirstLine) return;
   last_tenth_ = tenth;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  std::fprintf(stderr, "%s\n",
-               fmt::format("{}: {} of {} ({} %), {}", what_, done, total, tenth * 10, Duration(seconds)).c_str());
+  std::string line = fmt::format("{}: {} of {} ({} %), {}", what_, done, total, tenth * 10, Duration(seconds));
+  if (!detail.empty()) line += ", " + OneLine(detail);
+  std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 void Progress::Draw(int64_t done, int64_t total, std::string_view detail) {
