@@ -55,25 +55,19 @@ void SelectTop(const float* scores, int32_t experts, int32_t used, int32_t* ids)
 bool RouteRow(const RouterParams& params, const kernels::VecOps& ops, float* logits, float* scratch, int32_t* ids,
               float* weights) {
   const int32_t experts = params.experts, used = params.used;
-  bool clean = true;
-  for (int32_t e = 0; e < experts; ++e) clean = clean && !std::isnan(logits[e]);
-  if (!clean) {
-    for (int32_t i = 0; i < used; ++i) {
-      ids[i] = i;
-      weights[i] = 0;
-    }
-    return false;
-  }
-
   float* probabilities = logits;
+  // Softmax makes a row with a NaN or +Inf all NaN.
   if (params.gating == Gating::kSoftmax) ops.softmax(probabilities, experts, nullptr);
   if (params.gating == Gating::kSigmoid) ops.sigmoid(probabilities, experts, probabilities);
-  for (int32_t e = 0; e < experts; ++e) clean = clean && !std::isnan(probabilities[e]);  // softmax of +Inf
 
+  bool clean = true;
   float* scores = scratch;
   for (int32_t e = 0; e < experts; ++e) {
-    scores[e] = std::isnan(probabilities[e]) ? kNever : probabilities[e];
+    scores[e] = probabilities[e];
     if (params.selection_bias != nullptr) scores[e] += params.selection_bias[e];
+    if (!std::isnan(scores[e])) continue;
+    scores[e] = kNever;
+    clean = false;
   }
   if (params.groups > 1) RestrictToGroups(params, scores, scratch + experts);
   SelectTop(scores, experts, used, ids);
@@ -89,6 +83,8 @@ bool RouteRow(const RouterParams& params, const kernels::VecOps& ops, float* log
   if (params.weights_scale != 0 && params.weights_scale != 1) {
     for (int32_t i = 0; i < used; ++i) weights[i] *= params.weights_scale;
   }
+  for (int32_t i = 0; i < used; ++i) clean = clean && std::isfinite(weights[i]);
+  if (!clean) std::fill(weights, weights + used, 0.0f);
   return clean;
 }
 

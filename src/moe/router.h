@@ -25,8 +25,8 @@ struct RouterParams {
 };
 
 // Routes of one row. `logits` [experts] is used as scratch; `scratch` [2 * experts] too. Writes `used` distinct ids,
-// highest selection score first, and their weights. False when the logits hold a NaN (the row's request fails; ids are
-// then 0, 1, ... with weight 0).
+// highest selection score first, and their weights. False when a score or a chosen weight is not a number (the row's
+// request fails): the ids are still distinct and in range, and the weights are 0.
 bool RouteRow(const RouterParams& params, const kernels::VecOps& ops, float* logits, float* scratch, int32_t* ids,
               float* weights);
 

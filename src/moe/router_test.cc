@@ -81,20 +81,42 @@ TEST(RouterTest, GroupsAreRankedByTheirTwoBest) {
   EXPECT_EQ(Route(params, {2.0f, 1.9f, 2.1f, -9.0f}).ids, (std::vector<int32_t>{0, 1}));
 }
 
-TEST(RouterTest, BadRowsAreReportedWithIdsInRange) {
-  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-  for (const std::vector<float>& logits :
-       {std::vector<float>{nan, nan, nan, nan}, {0, nan, 1, 2}, {-inf, -inf, -inf, -inf}, {0, inf, inf, 1}}) {
-    const Routed r = Route({.used = 2, .normalise = true}, logits);
-    EXPECT_FALSE(r.clean);
-    EXPECT_NE(r.ids[0], r.ids[1]);
-    for (const int32_t id : r.ids) {
-      EXPECT_GE(id, 0);
-      EXPECT_LT(id, 4);
-    }
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+
+TEST(RouterTest, BadRowsAreReportedWithDistinctIdsInRangeAndNoWeight) {
+  const float nan_bias[] = {0, kNan, 0, 0};
+  struct Case {
+    Gating gating;
+    std::vector<float> logits;
+    const float* bias = nullptr;
+  };
+  const std::vector<Case> cases = {
+      {Gating::kSoftmax, {kNan, kNan, kNan, kNan}},
+      {Gating::kSoftmax, {0, kNan, 1, 2}},
+      {Gating::kSoftmax, {-kInf, -kInf, -kInf, -kInf}},
+      {Gating::kSoftmax, {0, kInf, kInf, 1}},
+      {Gating::kSigmoid, {kNan, 0, 1, 2}},
+      {Gating::kSigmoid, {0, 3, 1, 2}, nan_bias},
+      {Gating::kSoftmaxSelected, {kNan, 0, 1, 2}},
+      {Gating::kSoftmaxSelected, {0, kInf, 1, 2}},
+      {Gating::kSoftmaxSelected, {-kInf, -kInf, -kInf, -kInf}},
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Routed r = Route({.gating = cases[i].gating, .used = 2, .normalise = true, .selection_bias = cases[i].bias},
+                           cases[i].logits);
+    EXPECT_FALSE(r.clean) << i;
+    EXPECT_NE(r.ids[0], r.ids[1]) << i;
+    for (const int32_t id : r.ids) EXPECT_TRUE(id >= 0 && id < 4) << i;
+    EXPECT_EQ(r.weights, (std::vector<float>{0, 0})) << i;
   }
-  // One -Inf is an ordinary score.
-  EXPECT_TRUE(Route({.used = 2}, {0, -inf, 1, 2}).clean);
+}
+
+TEST(RouterTest, OneMinusInfIsAnOrdinaryScore) {
+  for (const Gating gating : {Gating::kSoftmax, Gating::kSigmoid, Gating::kSoftmaxSelected}) {
+    const Routed r = Route({.gating = gating, .used = 2}, {0, -kInf, 1, 2});
+    EXPECT_TRUE(r.clean);
+    EXPECT_EQ(r.ids, (std::vector<int32_t>{3, 2}));
+  }
 }
 
 }  // namespace
