@@ -64,9 +64,11 @@ Value TestCallable(JinjaRuntime&, const JinjaValue& v, JinjaArgs&) {
 }
 
 Value TestFilter(JinjaRuntime&, const JinjaValue& v, JinjaArgs&) {
+  if (v.is(JinjaType::kList) || v.is_dict()) return InvalidArgument("unhashable type: '{}'", TypeName(v));
   return JinjaValue::Bool(v.is_string() && FindJinjaFilter(v.text()) != nullptr);
 }
 Value TestTest(JinjaRuntime&, const JinjaValue& v, JinjaArgs&) {
+  if (v.is(JinjaType::kList) || v.is_dict()) return InvalidArgument("unhashable type: '{}'", TypeName(v));
   return JinjaValue::Bool(v.is_string() && FindJinjaTest(v.text()) != nullptr);
 }
 Value TestSameAs(JinjaRuntime&, const JinjaValue& v, JinjaArgs& args) {

@@ -202,13 +202,14 @@ Result<JinjaArgs> JinjaInterpreter::EvalArgs(const JinjaCallArgs* args, JinjaSco
   if (args->double_star != nullptr) {
     BELLHOP_TRY_ASSIGN(const JinjaValue mapping, Eval(*args->double_star, scope));
     if (!mapping.is_dict()) return InvalidArgument("argument after ** must be a mapping, not {}", TypeName(mapping));
-    for (const auto& [key, value] : mapping.dict().entries) {
+    for (const auto& entry : mapping.dict().entries) {
       BELLHOP_TRY(Step(1 + static_cast<int64_t>(result.named.size())));
-      if (!key.is_string()) return InvalidArgument("keywords must be strings");
-      const bool repeated = std::any_of(result.named.begin(), result.named.end(),
-                                        [&](const auto& other) { return other.first == key.text(); });
-      if (repeated) return InvalidArgument("got multiple values for keyword argument '{}'", key.text());
-      result.named.emplace_back(key.text(), value);
+      if (!entry.first.is_string()) return InvalidArgument("keywords must be strings");
+      const std::string& name = entry.first.text();
+      const bool repeated =
+          std::any_of(result.named.begin(), result.named.end(), [&](const auto& other) { return other.first == name; });
+      if (repeated) return InvalidArgument("got multiple values for keyword argument '{}'", name);
+      result.named.emplace_back(name, entry.second);
     }
   }
   return result;

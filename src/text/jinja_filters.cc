@@ -145,8 +145,6 @@ Value FilterWordCount(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
 }
 
 Value FilterTruncate(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
-  if (self.undefined()) return self;
-  if (!self.is_string()) return InvalidArgument("truncate needs a string, not '{}'", TypeName(self));
   BELLHOP_TRY_ASSIGN(const int64_t length, IntegerOr(args.positional[0], 255, "truncate"));
   std::string end = "...";
   if (!args.positional[2].missing()) {
@@ -159,42 +157,51 @@ Value FilterTruncate(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) 
   const int64_t end_length = CountChars(end);
   if (length < end_length) return InvalidArgument("expected length >= {}, got {}", end_length, length);
   if (leeway < 0) return InvalidArgument("expected leeway >= 0, got {}", leeway);
+  BELLHOP_TRY_ASSIGN(const int64_t self_length, JinjaLength(rt, self));
+  if (self_length <= length || self_length - length <= leeway) return self;
+  if (!self.is_string()) return InvalidArgument("truncate needs a string, not '{}'", TypeName(self));
   const JinjaString& string = self.string();
-  if (string.length <= length || string.length - length <= leeway) return self;
   std::string_view kept(string.text.data(), ByteOffset(string.text, length - end_length));
   if (!Truthy(args.positional[1])) kept = kept.substr(0, std::min(kept.size(), kept.rfind(' ')));
   return rt.StringLike(self, std::string(kept) + end);
 }
 
-Value FilterUrlEncode(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
-  if (self.is_sequence() || self.is_dict()) return InvalidArgument("urlencode supports single values only");
-  BELLHOP_TRY_ASSIGN(const std::string text, JinjaStr(rt, self));
-  BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(text.size()) * 3));
+// Percent encoding; in a query `/` is encoded too, and a space is `+`.
+std::string UrlQuote(std::string_view text, bool query) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<uint8_t>(c);
-    const bool plain = byte < 0x80 && (IsAlnum(byte) || std::string_view("_.-~/").find(c) != std::string_view::npos);
-    out += plain ? std::string(1, c) : fmt::format("%{:02X}", byte);
+    const bool plain = byte < 0x80 && (IsAlnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos);
+    if (plain || (c == '/' && !query)) {
+      out += c;
+    } else {
+      out += c == ' ' && query ? "+" : fmt::format("%{:02X}", byte);
+    }
   }
-  return rt.String(std::move(out));
+  return out;
 }
 
-Value FilterFileSize(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
-  BELLHOP_TRY_ASSIGN(const JinjaValue number, CallBuiltin(rt, *FindJinjaFilter("float"), self, JinjaArgs()));
-  const bool binary = Truthy(args.positional[0]);
-  const double bytes = number.float_value();
-  const double base = binary ? 1024 : 1000;
-  if (bytes == 1) return rt.String("1 Byte");
-  if (bytes < base) return rt.String(fmt::format("{} Bytes", static_cast<int64_t>(std::max(bytes, -1e18))));
-  static constexpr std::string_view kPrefixes = "kMGTPEZY";
-  double unit = base;
-  size_t i = 0;
-  while (i + 1 < kPrefixes.size() && bytes >= unit * base) {
-    unit *= base;
-    ++i;
+// A text is quoted; a mapping or pairs become a query.
+Value FilterUrlEncode(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs&) {
+  const bool single = self.is_string() || self.is_number() || self.none() || self.is(JinjaType::kNamespace);
+  std::string out;
+  if (single) {
+    BELLHOP_TRY_ASSIGN(const std::string text, JinjaStr(rt, self));
+    BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(text.size()) * 3));
+    return rt.String(UrlQuote(text, false));
   }
-  const char prefix = binary && i == 0 ? 'K' : kPrefixes[i];
-  return rt.String(fmt::format("{} {}{}B", FixedFloat(bytes / unit, 1), prefix, binary ? "i" : ""));
+  BELLHOP_TRY_ASSIGN(const JinjaItems pairs,
+                     rt.Items(self.is_dict() ? rt.DictView(JinjaDictView::Kind::kItems, self) : self));
+  for (const JinjaValue& pair : pairs->items) {
+    BELLHOP_TRY_ASSIGN(const JinjaItems parts, rt.Items(pair));
+    if (parts->items.size() != 2) return InvalidArgument("urlencode needs pairs of a name and a value");
+    BELLHOP_TRY_ASSIGN(const std::string name, JinjaStr(rt, parts->items[0]));
+    BELLHOP_TRY_ASSIGN(const std::string value, JinjaStr(rt, parts->items[1]));
+    BELLHOP_TRY(rt.CheckBytes(static_cast<int64_t>(out.size() + (name.size() + value.size()) * 3)));
+    if (!out.empty()) out += '&';
+    out += UrlQuote(name, true) + "=" + UrlQuote(value, true);
+  }
+  return rt.String(std::move(out));
 }
 
 // ---- numbers ----
@@ -243,6 +250,30 @@ bool ParseFloatText(std::string_view text, double* value) {
   return result.ec == std::errc();
 }
 
+Value FilterFileSize(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
+  if (self.undefined()) return InvalidArgument("{}", self.undefined_message());
+  double bytes = 0;
+  if (self.is_number()) {
+    bytes = self.float_value();
+  } else if (!self.is_string() || !ParseFloatText(self.text(), &bytes)) {
+    return InvalidArgument("filesizeformat needs a number");
+  }
+  if (!std::isfinite(bytes)) return InvalidArgument("filesizeformat needs a finite number");
+  const bool binary = Truthy(args.positional[0]);
+  const double base = binary ? 1024 : 1000;
+  if (bytes == 1) return rt.String("1 Byte");
+  if (bytes < base) return rt.String(fmt::format("{} Bytes", static_cast<int64_t>(std::max(bytes, -1e18))));
+  static constexpr std::string_view kPrefixes = "kMGTPEZY";
+  double unit = base;
+  size_t i = 0;
+  while (i + 1 < kPrefixes.size() && bytes >= unit * base) {
+    unit *= base;
+    ++i;
+  }
+  const char prefix = binary && i == 0 ? 'K' : kPrefixes[i];
+  return rt.String(fmt::format("{} {}{}B", FixedFloat(bytes / unit, 1), prefix, binary ? "i" : ""));
+}
+
 // 1: parsed, 0: not an integer, -1: out of range.
 int ParseIntText(std::string_view text, int64_t base, int64_t* value) {
   std::string digits;
@@ -279,7 +310,6 @@ Value TruncateFloat(double value) {
 
 Value FilterInt(JinjaRuntime&, const JinjaValue& self, JinjaArgs& args) {
   const JinjaValue fallback = args.positional[0].missing() ? JinjaValue::Int(0) : args.positional[0];
-  BELLHOP_TRY_ASSIGN(const int64_t base, IntegerOr(args.positional[1], 10, "int"));
   if (self.undefined()) return InvalidArgument("{}", self.undefined_message());
   if (self.is_integer()) return JinjaValue::Int(self.int_value());
   if (self.is(JinjaType::kFloat)) {
@@ -287,6 +317,7 @@ Value FilterInt(JinjaRuntime&, const JinjaValue& self, JinjaArgs& args) {
     return TruncateFloat(self.float_value());
   }
   if (!self.is_string()) return fallback;
+  BELLHOP_TRY_ASSIGN(const int64_t base, IntegerOr(args.positional[1], 10, "int"));
   int64_t value = 0;
   if (base == 0 || (base >= 2 && base <= 36)) {
     const int parsed = ParseIntText(self.text(), base, &value);
@@ -383,7 +414,7 @@ Value FilterAttr(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
   if (self.undefined()) return InvalidArgument("{}", self.undefined_message());
   BELLHOP_TRY_ASSIGN(JinjaValue own, JinjaOwnAttr(rt, self, name));
   if (!own.missing()) return own;
-  return rt.Undefined(fmt::format("'{} object' has no attribute {}", TypeName(self), StringRepr(name)));
+  return UndefinedAttribute(rt, self, name);
 }
 
 constexpr JinjaBuiltin kFilters[] = {

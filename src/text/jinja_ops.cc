@@ -172,10 +172,16 @@ Result<bool> ContainsInList(JinjaRuntime& rt, const std::vector<JinjaValue>& ite
   return false;
 }
 
+}  // namespace
+
 JinjaValue UndefinedAttribute(JinjaRuntime& rt, const JinjaValue& object, std::string_view name) {
-  const std::string owner = object.none() ? "None" : fmt::format("{} object", TypeName(object));
+  const std::string owner = object.none()        ? "None"
+                            : object.is_markup() ? "markupsafe.Markup object"
+                                                 : fmt::format("{} object", TypeName(object));
   return rt.Undefined(fmt::format("'{}' has no attribute {}", owner, StringRepr(name)));
 }
+
+namespace {
 
 JinjaValue UnsafeAttribute(JinjaRuntime& rt, const JinjaValue& object, std::string_view name) {
   return rt.Undefined(
@@ -441,6 +447,7 @@ namespace {
 // Python's slice.indices: bounds clamped to the sequence.
 struct SliceBounds {
   int64_t start;
+  int64_t stop;
   int64_t count;
   int64_t step;
 };
@@ -468,7 +475,7 @@ Result<SliceBounds> ResolveSlice(int64_t size, const JinjaValue& start, const Ji
   int64_t count = 0;
   if (by > 0 && from < to) count = (to - from - 1) / by + 1;
   if (by < 0 && from > to) count = (from - to - 1) / (by == INT64_MIN ? INT64_MAX : -by) + 1;
-  return SliceBounds{from, count, by};
+  return SliceBounds{from, to, count, by};
 }
 
 Result<JinjaValue> SliceString(JinjaRuntime& rt, const JinjaValue& object, const SliceBounds& slice) {
@@ -498,7 +505,7 @@ Result<JinjaValue> JinjaSlice(JinjaRuntime& rt, const JinjaValue& object, const 
                               const JinjaValue& stop, const JinjaValue& step) {
   if (object.undefined()) return InvalidArgument("{}", object.undefined_message());
   const bool sliceable = object.is_sequence() || object.is_string() || object.is(JinjaType::kRange);
-  if (!sliceable) return rt.Undefined(fmt::format("'{} object' is not sliceable", TypeName(object)));
+  if (!sliceable) return InvalidArgument("'{}' object is not subscriptable with a slice", TypeName(object));
   BELLHOP_TRY_ASSIGN(const int64_t size, JinjaLength(rt, object));
   BELLHOP_TRY_ASSIGN(const SliceBounds slice, ResolveSlice(size, start, stop, step));
   if (object.is_string()) return SliceString(rt, object, slice);
@@ -506,10 +513,9 @@ Result<JinjaValue> JinjaSlice(JinjaRuntime& rt, const JinjaValue& object, const 
     const auto& range = object.as<JinjaRange>();
     // The end may lie outside 64 bits; it is only printed.
     const auto wide = [](int64_t v) { return static_cast<uint64_t>(v); };
-    const int64_t by = slice.count > 1 ? range.step * slice.step : 1;
     const auto first = static_cast<int64_t>(wide(range.start) + wide(slice.start) * wide(range.step));
-    const auto end = static_cast<int64_t>(wide(first) + wide(slice.count) * wide(by));
-    return rt.Range(first, end, by, slice.count);
+    const auto end = static_cast<int64_t>(wide(range.start) + wide(slice.stop) * wide(range.step));
+    return rt.Range(first, end, static_cast<int64_t>(wide(range.step) * wide(slice.step)), slice.count);
   }
   BELLHOP_TRY(rt.CheckBytes(slice.count * static_cast<int64_t>(sizeof(JinjaValue))));
   BELLHOP_TRY(rt.Step(slice.count));

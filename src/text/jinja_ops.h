@@ -38,6 +38,8 @@ Result<JinjaValue> JinjaGetAttr(JinjaRuntime& rt, const JinjaValue& object, std:
 Result<JinjaValue> JinjaGetItem(JinjaRuntime& rt, const JinjaValue& object, const JinjaValue& key);
 // The attribute proper, without the fall-back to keys; missing when there is none.
 Result<JinjaValue> JinjaOwnAttr(JinjaRuntime& rt, const JinjaValue& object, std::string_view name);
+// The undefined value for an attribute that the object lacks.
+JinjaValue UndefinedAttribute(JinjaRuntime& rt, const JinjaValue& object, std::string_view name);
 // `obj[start:stop:step]`; missing bounds are kMissing or none.
 Result<JinjaValue> JinjaSlice(JinjaRuntime& rt, const JinjaValue& object, const JinjaValue& start,
                               const JinjaValue& stop, const JinjaValue& step);

@@ -112,7 +112,11 @@ Value Split(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
 Value SplitLinesMethod(JinjaRuntime& rt, const JinjaValue& self, JinjaArgs& args) {
   BELLHOP_TRY(ChargeText(rt, self));
   BELLHOP_TRY(rt.Step(std::count(self.text().begin(), self.text().end(), '\n')));
-  return ListOfTexts(rt, SplitLines(self.text(), Truthy(args.positional[0])));
+  int64_t keep_ends = 0;
+  if (!args.positional[0].missing()) {
+    BELLHOP_TRY_ASSIGN(keep_ends, JinjaInteger(args.positional[0], "keepends"));
+  }
+  return ListOfTexts(rt, SplitLines(self.text(), keep_ends != 0));
 }
 
 template <bool from_right>
