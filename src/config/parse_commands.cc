@@ -73,8 +73,9 @@ constexpr const char* kShippedHelp = "GGUF file; also without -m. Default: the s
 std::vector<OptionSpec> InputOptions(TextInput* input, const std::string& what) {
   return {
       Rival("input", Value("prompt", {"-p"}, "TEXT", what, LiteralSetter(&input->prompt))),
-      Rival("input", Value("file", {"-f"}, "FILE", "The same from a file; - is standard input",
-                           TextSetter(&input->file), "standard input")),
+      Rival("input",
+            Value("file", {"-f"}, "FILE", "The same from a file; with -, or without either option, from standard input",
+                  TextSetter(&input->file))),
       Flag("escape", {"-e"}, "Replace \\n, \\t, \\\\, \\\" and \\xHH in text given as an option",
            FlagSetter(&input->escape)),
   };
