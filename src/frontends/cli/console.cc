@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 namespace bellhop::cli {
 namespace {
@@ -17,13 +18,19 @@ class SpdlogSink final : public LogSink {
   explicit SpdlogSink(LogLevel lowest) : lowest_(lowest) {}
 
   Status OpenFile(const std::string& path) {
+    // spdlog would make missing folders: a typing error is no wish for one.
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    std::error_code error;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+      return NotFound("--log-file {}: there is no folder {}", OneLine(path), OneLine(folder.string()));
+    }
     try {
       file_ = std::make_shared<spdlog::logger>("bellhop", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
       file_->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
       file_->set_level(spdlog::level::debug);
       file_->flush_on(spdlog::level::debug);
-    } catch (const spdlog::spdlog_ex& error) {
-      return InvalidArgument("--log-file {}: {}", OneLine(path), OneLine(error.what()));
+    } catch (const spdlog::spdlog_ex& failure) {
+      return InvalidArgument("--log-file {}: {}", OneLine(path), OneLine(failure.what()));
     }
     return Status();
   }

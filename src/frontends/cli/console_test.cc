@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 namespace bellhop::cli {
 namespace {
 
@@ -24,10 +26,13 @@ TEST(OneLineTest, ShowsControlCharacters) {
 }
 
 TEST(ConsoleTest, AnUnwritableLogFileIsAnError) {
-  const auto console = Console::Create({.log_file = "/dev/null/folder\n/x.log"});
-  ASSERT_FALSE(console.ok());
-  EXPECT_EQ(console.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(console.status().message().find('\n'), std::string::npos);
+  for (const std::string path : {"/nonexistent\n/x.log", "/dev/null/x.log", "/"}) {
+    const auto console = Console::Create({.log_file = path});
+    ASSERT_FALSE(console.ok()) << path;
+    EXPECT_EQ(ExitCode(console.status()), 2);
+    EXPECT_EQ(console.status().message().find('\n'), std::string::npos);
+  }
+  EXPECT_FALSE(std::filesystem::exists("/nonexistent\n"));
 }
 
 TEST(PrettyJsonTest, KeepsListsOfPlainValuesTogether) {
