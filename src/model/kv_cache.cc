@@ -23,12 +23,13 @@ uint64_t PageBytes(const std::vector<KvLayerShape>& layers, kernels::KvType type
 
 }  // namespace
 
-uint64_t KvPool::BytesFor(const std::vector<KvLayerShape>& layers, kernels::KvType type, int32_t pages) {
-  return PageBytes(layers, type) * static_cast<uint64_t>(pages);
+uint64_t KvPool::BytesFor(const std::vector<KvLayerShape>& layers, kernels::KvType type, int64_t pages) {
+  uint64_t bytes = 0;
+  return CheckedMul(PageBytes(layers, type), static_cast<uint64_t>(pages), &bytes) ? bytes : UINT64_MAX;
 }
 
 Result<std::unique_ptr<KvPool>> KvPool::Create(const std::vector<KvLayerShape>& layers, kernels::KvType type,
-                                               int32_t pages) {
+                                               int64_t pages) {
   auto pool = std::unique_ptr<KvPool>(new KvPool());
   pool->layers_ = layers;
   pool->type_ = type;
@@ -42,14 +43,14 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(const std::vector<KvLayerShape>& 
   }
   const uint64_t bytes = BytesFor(layers, type, pages);
   auto buffer = sys::AlignedBuffer::Create(bytes, MemoryTag::kKvCache);
-  if (!buffer.ok()) {
+  if (!buffer.ok() || pages > INT32_MAX) {
     return OutOfMemory("KV cache of {} for {} tokens cannot be allocated; lower --ctx-size", FormatBytes(bytes),
                        pages * kernels::kKvPageTokens);
   }
   pool->buffer_ = std::move(buffer).value();
   pool->references_.assign(static_cast<size_t>(pages), 0);
   pool->free_.reserve(static_cast<size_t>(pages));
-  for (int32_t page = pages - 1; page >= 0; --page) pool->free_.push_back(page);
+  for (int64_t page = pages - 1; page >= 0; --page) pool->free_.push_back(static_cast<int32_t>(page));
   return pool;
 }
 

@@ -21,8 +21,9 @@ struct KvLayerShape {
 class KvPool {
  public:
   static Result<std::unique_ptr<KvPool>> Create(const std::vector<KvLayerShape>& layers, kernels::KvType type,
-                                                int32_t pages);
-  static uint64_t BytesFor(const std::vector<KvLayerShape>& layers, kernels::KvType type, int32_t pages);
+                                                int64_t pages);
+  // UINT64_MAX when the size does not fit 64 bits.
+  static uint64_t BytesFor(const std::vector<KvLayerShape>& layers, kernels::KvType type, int64_t pages);
 
   // A page with one reference; -1 when none is free.
   int32_t Allocate();

@@ -77,6 +77,7 @@ struct MoeSpec {
   TensorIndex selection_bias = -1;
   int32_t groups = 1, groups_used = 1;
   int32_t experts = 0, used = 0;
+  int64_t inner = 0;                      // of one expert
   std::optional<DenseFfnSpec> shared;     // added to the routed sum
   std::optional<LinearSpec> shared_gate;  // its sigmoid scales the shared expert
 };
@@ -103,8 +104,9 @@ struct ModelSpec {
   int64_t hidden = 0;
   int32_t streams = 1;  // residual streams of `hidden` values each
   int64_t vocab = 0;
-  int32_t context = 0;         // trained context
-  TensorIndex embedding = -1;  // [hidden, vocab]
+  int32_t context = 0;                      // trained context
+  TensorIndex embedding = -1;               // [hidden, vocab]
+  TensorIndex embedding_weight_scale = -1;  // one-element companion, absent: 1
   float embedding_scale = 1;
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;

@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <variant>
 
@@ -17,6 +18,7 @@ namespace {
 struct Widths {
   int64_t q = 0, k = 0, v = 0, heads_out = 0, inner = 0, input = 0;
   int64_t group_scratch = 0;  // floats of attention scratch per worker
+  int64_t expert_inner = 0;
   int32_t experts = 0, used = 0;
 };
 
@@ -37,11 +39,12 @@ Widths MeasureWidths(const ModelSpec& spec, const TransformerOptions& options) {
     if (const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
       w.experts = std::max(w.experts, moe->experts);
       w.used = std::max(w.used, moe->used);
+      w.expert_inner = std::max(w.expert_inner, moe->inner);
       if (moe->shared) dense(*moe->shared);
       w.inner = std::max<int64_t>(w.inner, 1);  // the shared expert's gate value
     }
   }
-  w.input = std::max({w.input, w.heads_out, w.inner});
+  w.input = std::max({w.input, w.heads_out, w.inner, w.expert_inner});
   return w;
 }
 
@@ -66,8 +69,30 @@ std::vector<KvLayerShape> KvShapes(const ModelSpec& spec) {
   return shapes;
 }
 
-int32_t KvPages(const TransformerOptions& options) {
-  return static_cast<int32_t>(CeilDiv(options.context_tokens, kernels::kKvPageTokens)) * options.sequences;
+int64_t PagesPerSequence(const TransformerOptions& options) {
+  return CeilDiv(options.context_tokens, kernels::kKvPageTokens);
+}
+
+Status CheckOptions(const TransformerOptions& options) {
+  if (options.max_rows < 1 || options.max_rows > kMaxStepRows) {
+    return InvalidArgument("steps of {} rows: 1 to {} are possible", options.max_rows, kMaxStepRows);
+  }
+  if (options.context_tokens < 1 || options.sequences < 1) {
+    return InvalidArgument("{} sequences of {} tokens: at least one of one token is needed", options.sequences,
+                           options.context_tokens);
+  }
+  return Status();
+}
+
+// Marks in StepContext::bad_rows.
+constexpr uint8_t kBadRouter = 1, kBadLogits = 2;
+
+// NaN and Inf have every bit of the exponent set. Branch-free, so that it becomes vector code.
+bool AllFinite(const float* x, int64_t n) {
+  constexpr uint32_t kExponent = 0x7F800000;
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < n; ++i) bad |= (std::bit_cast<uint32_t>(x[i]) & kExponent) == kExponent ? 1u : 0u;
+  return bad == 0;
 }
 
 Result<std::unique_ptr<ResidualPort>> MakePort(const PortSpec& spec, int64_t hidden, WeightBinder* binder) {
@@ -79,23 +104,21 @@ Result<std::unique_ptr<ResidualPort>> MakePort(const PortSpec& spec, int64_t hid
 }  // namespace
 
 uint64_t Transformer::KvBytes(const ModelSpec& spec, const TransformerOptions& options) {
-  return KvPool::BytesFor(KvShapes(spec), options.kv_type, KvPages(options));
+  return KvPool::BytesFor(KvShapes(spec), options.kv_type, PagesPerSequence(options) * options.sequences);
 }
 
 uint64_t Transformer::WorkspaceBytes(const ModelSpec& spec, const TransformerOptions& options, int threads) {
   const Widths w = MeasureWidths(spec, options);
+  const auto rows = static_cast<uint64_t>(options.max_rows);
+  const auto workers = static_cast<uint64_t>(threads);
   uint64_t floats = BufferFloats(spec, options, w);
-  floats += static_cast<uint64_t>(w.group_scratch + moe::CpuContext::kTileRows * (w.input + options.max_rows)) *
-            static_cast<uint64_t>(threads);
-  uint64_t moe_floats = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    if (const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
-      moe_floats = std::max(moe_floats, static_cast<uint64_t>(options.max_rows) *
-                                            (static_cast<uint64_t>(moe->used) * 4 * static_cast<uint64_t>(spec.hidden) +
-                                             3 * static_cast<uint64_t>(moe->experts)));
-    }
-  }
-  return (floats + moe_floats) * sizeof(float);
+  floats +=
+      static_cast<uint64_t>(w.group_scratch + moe::CpuContext::kTileRows * (w.input + options.max_rows)) * workers;
+  // The cold path's gathered inputs, products and outputs, and the router's scores.
+  floats += rows * (static_cast<uint64_t>(w.used) * static_cast<uint64_t>(2 * spec.hidden + 2 * w.expert_inner) +
+                    3 * static_cast<uint64_t>(w.experts));
+  const uint64_t page_pointers = workers * 2 * static_cast<uint64_t>(PagesPerSequence(options));
+  return floats * sizeof(float) + page_pointers * sizeof(const std::byte*);
 }
 
 Status Transformer::BindLayers() {
@@ -149,9 +172,10 @@ Status Transformer::AllocateBuffers(sys::WorkerPool* pool) {
   for (const RopeSpec& rope : spec_.ropes) rope_tables_.push_back(take_rows(rope.dims));
   for (uint64_t t = 0; t < threads; ++t) attention_scratch_.push_back(take(scratch));
 
-  step_.max_pages = CeilDiv(options_.context_tokens, kernels::kKvPageTokens);
+  step_.max_pages = PagesPerSequence(options_);
   page_pointers_.resize(threads * 2 * static_cast<size_t>(step_.max_pages));
   bad_rows_.resize(rows);
+  logits_rows_.resize(rows);
   step_.cpu = cpu_.get();
   step_.kv = kv_.get();
   step_.moe = moe_.get();
@@ -167,10 +191,13 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const manifest::Manifes
                                                          const plan::Placement& placement, sys::WorkerPool* pool,
                                                          const sys::CpuCaps& caps, const TransformerOptions& options,
                                                          std::vector<std::string>* notes) {
+  BELLHOP_TRY(CheckOptions(options));
   auto model = std::unique_ptr<Transformer>(new Transformer(manifest, std::move(spec), options, caps, notes));
   const ModelSpec& s = model->spec_;
-  BELLHOP_TRY_ASSIGN(model->embedding_,
-                     model->binder_.Bind({.weight = s.embedding, .rows = s.vocab, .cols = s.hidden}));
+  BELLHOP_TRY_ASSIGN(
+      model->embedding_,
+      model->binder_.Bind(
+          {.weight = s.embedding, .rows = s.vocab, .cols = s.hidden, .scale = s.embedding_weight_scale}));
   BELLHOP_TRY_ASSIGN(model->head_, model->binder_.Bind(s.head));
   BELLHOP_TRY_ASSIGN(model->output_norm_, model->binder_.BindVector(s.output_norm.weight, s.hidden));
   BELLHOP_TRY(model->BindLayers());
@@ -187,7 +214,8 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const manifest::Manifes
                                                               .activation = s.activation},
                                                              notes));
   }
-  BELLHOP_TRY_ASSIGN(model->kv_, KvPool::Create(KvShapes(s), options.kv_type, KvPages(options)));
+  BELLHOP_TRY_ASSIGN(model->kv_,
+                     KvPool::Create(KvShapes(s), options.kv_type, PagesPerSequence(options) * options.sequences));
   BELLHOP_TRY(model->AllocateBuffers(pool));
   return model;
 }
@@ -235,17 +263,42 @@ void Transformer::Head(const StepContext& step, MatView<float> logits) {
     if (!step.rows[m].want_logits) continue;
     cpu_->ops->rms_norm(residual_ + static_cast<int64_t>(m) * spec_.hidden, output_norm_, spec_.output_norm.epsilon,
                         spec_.hidden, x_ + wanted * spec_.hidden);
+    logits_rows_[static_cast<size_t>(wanted)] = static_cast<int32_t>(m);
     ++wanted;
   }
   if (wanted == 0) return;
   const MatView<float> out{logits.data, wanted, spec_.vocab, logits.stride};
   const moe::LinearJob job{&head_, out};
   moe::RunLinears(*cpu_, step.numeric_class, {&job, 1}, step.MatrixInput({x_, wanted, spec_.hidden, spec_.hidden}));
-  if (spec_.logit_scale != 1) {
-    for (int64_t m = 0; m < wanted; ++m) {
-      for (int64_t v = 0; v < spec_.vocab; ++v) out.Row(m)[v] /= spec_.logit_scale;
+  cpu_->pool->ParallelFor(wanted, 1, [&](RowRange range) {
+    for (int64_t m = range.begin; m < range.end; ++m) {
+      if (spec_.logit_scale != 1) {
+        for (int64_t v = 0; v < spec_.vocab; ++v) out.Row(m)[v] /= spec_.logit_scale;
+      }
+      const auto row = static_cast<size_t>(logits_rows_[static_cast<size_t>(m)]);
+      if (!AllFinite(out.Row(m), spec_.vocab)) bad_rows_[row] |= kBadLogits;
+    }
+  });
+}
+
+// A NaN in a row's computation reaches its logits, so rows that want none need no check: what they wrote to the KV
+// cache shows in the rows that read it.
+Status Transformer::CheckNumerics(HostSpan<const StepRow> rows) const {
+  for (size_t m = 0; m < rows.size(); ++m) {
+    if ((bad_rows_[m] & kBadRouter) != 0) {
+      return Internal(
+          "numeric fault: the router's scores for the token at position {} are not numbers; the weights or "
+          "the input are damaged",
+          rows[m].position);
+    }
+    if ((bad_rows_[m] & kBadLogits) != 0) {
+      return Internal(
+          "numeric fault: the logits at position {} are not finite numbers; the weights are damaged, or values exceed "
+          "the range of the KV cache's type (--cache-type bf16 or f32)",
+          rows[m].position);
     }
   }
+  return Status();
 }
 
 Status Transformer::Forward(moe::NumericClass numeric_class, HostSpan<const StepRow> rows, MatView<float> logits) {
@@ -273,15 +326,7 @@ Status Transformer::Forward(moe::NumericClass numeric_class, HostSpan<const Step
     layer.feed_forward_port->Write(step_, y_in, residual);
   }
   Head(step_, logits);
-  for (size_t m = 0; m < rows.size(); ++m) {
-    if (bad_rows_[m] != 0) {
-      return Internal(
-          "numeric fault: the router's scores for the token at position {} are not numbers; the weights or "
-          "the input are damaged",
-          rows[m].position);
-    }
-  }
-  return Status();
+  return CheckNumerics(rows);
 }
 
 }  // namespace bellhop::model

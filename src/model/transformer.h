@@ -20,8 +20,11 @@
 
 namespace bellhop::model {
 
+// Bounds TransformerOptions::max_rows; sizes of buffers then fit 64 bits for every spec that a file can hold.
+inline constexpr int32_t kMaxStepRows = 65536;
+
 struct TransformerOptions {
-  int32_t max_rows = 512;      // rows of one step
+  int32_t max_rows = 512;      // rows of one step, 1 to kMaxStepRows
   int32_t context_tokens = 0;  // of one sequence
   int32_t sequences = 1;       // that can be full at the same time
   kernels::KvType kv_type = kernels::KvType::kF16;
@@ -36,7 +39,7 @@ class Transformer {
                                                      const TransformerOptions& options,
                                                      std::vector<std::string>* notes);
 
-  // What Create will allocate.
+  // What Create will allocate; UINT64_MAX when that does not fit 64 bits.
   static uint64_t KvBytes(const ModelSpec& spec, const TransformerOptions& options);
   static uint64_t WorkspaceBytes(const ModelSpec& spec, const TransformerOptions& options, int threads);
 
@@ -67,6 +70,7 @@ class Transformer {
   void FillRopeTables(HostSpan<const StepRow> rows);
   Status Embed(HostSpan<const StepRow> rows);
   void Head(const StepContext& step, MatView<float> logits);
+  Status CheckNumerics(HostSpan<const StepRow> rows) const;
 
   ModelSpec spec_;
   TransformerOptions options_;
@@ -85,7 +89,8 @@ class Transformer {
   std::vector<float*> rope_tables_;
   std::vector<const std::byte*> page_pointers_;
   std::vector<uint8_t> bad_rows_;
-  StepContext step_;  // buffers filled in once
+  std::vector<int32_t> logits_rows_;  // the step's rows that want logits
+  StepContext step_;                  // buffers filled in once
 };
 
 }  // namespace bellhop::model

@@ -1,5 +1,6 @@
 #include "model/arch/builder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/rope.h"
@@ -19,6 +20,8 @@ Result<TensorIndex> SpecBuilder::Find(const std::string& name) const {
   }
   return it->second;
 }
+
+Status SpecBuilder::Require(const std::string& name) const { return Find(name).status(); }
 
 Result<TensorIndex> SpecBuilder::Vector(const std::string& name, int64_t elements) const {
   BELLHOP_TRY_ASSIGN(const TensorIndex index, Find(name));
@@ -67,6 +70,7 @@ Status SpecBuilder::Globals(ModelSpec* spec) const {
   spec->logit_scale = static_cast<float>(h.logit_scale);
   BELLHOP_TRY_ASSIGN(const LinearSpec embedding, Matrix("token_embd", h.hidden, h.vocab));
   spec->embedding = embedding.weight;
+  spec->embedding_weight_scale = embedding.scale;
   BELLHOP_TRY_ASSIGN(spec->output_norm, Norm("output_norm.weight", h.hidden));
   if (Has("output.weight")) {
     BELLHOP_TRY_ASSIGN(spec->head, Matrix("output", h.hidden, h.vocab));
@@ -122,28 +126,33 @@ Result<DenseFfnSpec> SpecBuilder::DenseFfn(int32_t layer, std::string_view suffi
   return ffn;
 }
 
-bool SpecBuilder::HasExperts(int32_t layer) const {
-  for (const manifest::ExpertLayer& experts : m_.expert_layers) {
-    if (experts.layer.value == layer) return true;
-  }
-  return false;
-}
-
 Result<MoeSpec> SpecBuilder::Moe(int32_t layer) const {
   const manifest::ExpertHparams& e = m_.hparams.experts;
-  if (!HasExperts(layer)) {
+  if (e.count == 0) {
+    return Corrupt("key '{}' is missing or 0; architecture '{}' needs experts", m_.Key("expert_count"),
+                   m_.architecture);
+  }
+  const auto found = std::find_if(m_.expert_layers.begin(), m_.expert_layers.end(),
+                                  [&](const manifest::ExpertLayer& l) { return l.layer.value == layer; });
+  if (found == m_.expert_layers.end()) {
     return NotFound("tensor {} is missing; architecture '{}' with {} experts needs it",
                     Blk(layer, "ffn_down_exps.weight"), m_.architecture, e.count);
   }
   MoeSpec moe;
   moe.experts = static_cast<int32_t>(e.count);
   moe.used = static_cast<int32_t>(e.used);
+  const int32_t down = found->down >= 0 ? found->down : found->down_each.front();
+  moe.inner = static_cast<int64_t>(m_.tensors[static_cast<size_t>(down)].dims[0]);
   BELLHOP_TRY_ASSIGN(moe.router, Matrix(Blk(layer, "ffn_gate_inp"), m_.hparams.hidden, moe.experts));
   switch (e.gating) {
     case manifest::ExpertGating::kUnset:
     case manifest::ExpertGating::kSoftmax: moe.gating = moe::Gating::kSoftmax; break;
     case manifest::ExpertGating::kSigmoid: moe.gating = moe::Gating::kSigmoid; break;
     case manifest::ExpertGating::kSoftmaxSelected: moe.gating = moe::Gating::kSoftmaxSelected; break;
+  }
+  if (e.group_count > 1) {
+    moe.groups = static_cast<int32_t>(e.group_count);
+    moe.groups_used = static_cast<int32_t>(e.group_used);
   }
   moe.normalise = e.weights_norm.value_or(true);
   moe.weights_scale = static_cast<float>(e.weights_scale);
@@ -154,8 +163,9 @@ Result<MoeSpec> SpecBuilder::Moe(int32_t layer) const {
 Result<RopeSpec> SpecBuilder::Rope(RopeKind kind, double base) const {
   const manifest::RopeHparams& rope = m_.hparams.rope;
   std::vector<float> factors;
-  if (const Tensor* tensor = m_.FindTensor("rope_freqs.weight"); tensor != nullptr) {
-    BELLHOP_TRY_ASSIGN(factors, store::DecodeSmall(*tensor, rope.dims / 2));
+  if (Has("rope_freqs.weight")) {
+    BELLHOP_TRY_ASSIGN(const TensorIndex index, Vector("rope_freqs.weight", rope.dims / 2));
+    BELLHOP_TRY_ASSIGN(factors, store::DecodeSmall(m_.tensors[static_cast<size_t>(index)], rope.dims / 2));
   }
   return MakeRope(kind, rope, base, factors);
 }

@@ -22,6 +22,8 @@ class SpecBuilder {
   static std::string Blk(int32_t layer, std::string_view suffix);
 
   bool Has(std::string_view name) const { return m_.FindTensor(name) != nullptr; }
+  // kNotFound names the tensor and the architecture.
+  Status Require(const std::string& name) const;
   // A vector of `elements` values. kNotFound names the tensor and the architecture.
   Result<TensorIndex> Vector(const std::string& name, int64_t elements) const;
   // -1 when absent.
@@ -38,7 +40,6 @@ class SpecBuilder {
   Result<DenseFfnSpec> DenseFfn(int32_t layer, std::string_view suffix, int64_t inner) const;
   // Router and counts; gating softmax with normalisation unless the file says otherwise.
   Result<MoeSpec> Moe(int32_t layer) const;
-  bool HasExperts(int32_t layer) const;
   // The rotation that the metadata describes, with `base` (freq_base or freq_base_swa).
   Result<RopeSpec> Rope(RopeKind kind, double base) const;
 

@@ -20,6 +20,7 @@ class UsedTensors {
  public:
   UsedTensors(const manifest::Manifest& manifest, const ModelSpec& spec) : used_(manifest.tensors.size()) {
     Mark(spec.embedding);
+    Mark(spec.embedding_weight_scale);
     Mark(spec.output_norm.weight);
     Mark(spec.head);
     if (const auto it = manifest.tensor_index.find("rope_freqs.weight"); it != manifest.tensor_index.end()) {
@@ -27,6 +28,10 @@ class UsedTensors {
     }
     for (const LayerSpec& layer : spec.layers) MarkLayer(layer);
     for (const manifest::ExpertLayer& e : manifest.expert_layers) {
+      if (e.layer.index() >= spec.layers.size() ||
+          !std::holds_alternative<MoeSpec>(spec.layers[e.layer.index()].feed_forward)) {
+        continue;
+      }
       for (const TensorIndex t : {e.gate, e.up, e.down, e.gate_up, e.gate_bias, e.up_bias, e.gate_up_bias, e.down_bias,
                                   e.gate_scale, e.up_scale, e.gate_up_scale, e.down_scale}) {
         Mark(t);
