@@ -23,6 +23,21 @@ Result<std::vector<bool>> SlidingLayers(const SpecBuilder& b) {
   return sliding;
 }
 
+// Every linear part has a bias; a file without one of them is incomplete, not another variant.
+Status RequireBiases(const SpecBuilder& b, int32_t layer) {
+  const bool fused = b.Has(SpecBuilder::Blk(layer, "attn_qkv.weight"));
+  const bool merged = b.Has(SpecBuilder::Blk(layer, "ffn_gate_up_exps.weight"));
+  std::vector<std::string_view> names = {"attn_output.bias", "ffn_gate_inp.bias", "ffn_down_exps.bias"};
+  for (const std::string_view name : {"attn_q.bias", "attn_k.bias", "attn_v.bias"}) {
+    names.push_back(fused ? "attn_qkv.bias" : name);
+  }
+  for (const std::string_view name : {"ffn_gate_exps.bias", "ffn_up_exps.bias"}) {
+    names.push_back(merged ? "ffn_gate_up_exps.bias" : name);
+  }
+  for (const std::string_view name : names) BELLHOP_TRY(b.Require(SpecBuilder::Blk(layer, name)));
+  return Status();
+}
+
 }  // namespace
 
 Result<ModelSpec> BuildGptOss(const manifest::Manifest& manifest) {
@@ -58,6 +73,7 @@ Result<ModelSpec> BuildGptOss(const manifest::Manifest& manifest) {
     moe.gating = moe::Gating::kSoftmaxSelected;
     moe.normalise = false;
     layer.feed_forward = std::move(moe);
+    BELLHOP_TRY(RequireBiases(b, l));
     spec.layers.push_back(std::move(layer));
   }
   return spec;

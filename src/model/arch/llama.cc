@@ -23,7 +23,7 @@ Result<ModelSpec> BuildLlama(const manifest::Manifest& manifest) {
     layer.feed_forward_port = ResidualPortSpec{ffn_norm, residual_scale};
     if (h.experts.count > 0) {
       BELLHOP_TRY_ASSIGN(MoeSpec moe, b.Moe(l));
-      if (b.Has(SpecBuilder::Blk(l, "ffn_down_shexp.weight"))) {
+      if (h.experts.shared_inner > 0 || b.Has(SpecBuilder::Blk(l, "ffn_down_shexp.weight"))) {
         BELLHOP_TRY_ASSIGN(moe.shared, b.DenseFfn(l, "_shexp", h.experts.shared_inner));
       }
       layer.feed_forward = std::move(moe);
