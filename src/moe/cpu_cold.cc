@@ -24,6 +24,11 @@ void ApplyActivation(const kernels::VecOps& ops, const ActivationParams& params,
 
 Result<std::unique_ptr<CpuColdPath>> CpuColdPath::Create(const store::ExpertStore& store, const CpuContext& cpu,
                                                          const Options& options, std::vector<std::string>* notes) {
+  // Routes are counted in int32.
+  if (int64_t{options.max_rows} * options.max_used > INT32_MAX) {
+    return InvalidArgument("{} rows of {} experts each are too many for one step; lower --batch-size", options.max_rows,
+                           options.max_used);
+  }
   auto path = std::unique_ptr<CpuColdPath>(new CpuColdPath(cpu, options, store.inner()));
   size_t max_experts = 0;
   path->experts_.resize(static_cast<size_t>(store.layers()));
