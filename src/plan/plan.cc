@@ -60,7 +60,7 @@ Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& mac
   if (expert_bytes > 0) plan.memory.push_back({MemoryTag::kExpertWeights, "mapped file", expert_bytes});
   plan.memory.push_back({MemoryTag::kKvCache, "host", needs.kv_bytes});
   plan.memory.push_back({MemoryTag::kWorkspace, "host", needs.workspace_bytes});
-  plan.host_bytes = needs.kv_bytes + needs.workspace_bytes;
+  if (!CheckedAdd(needs.kv_bytes, needs.workspace_bytes, &plan.host_bytes)) plan.host_bytes = UINT64_MAX;
 
   uint64_t budget = runtime.ram_bytes.value_or(machine.memory_available_bytes);
   std::string budget_name = runtime.ram_bytes ? "--ram" : "available memory";
@@ -74,7 +74,7 @@ Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& mac
                          FormatBytes(needs.kv_bytes), FormatBytes(needs.workspace_bytes), FormatBytes(plan.host_bytes),
                          budget_name, FormatBytes(budget));
     }
-    if (plan.host_bytes + plan.mapped_bytes > budget) {
+    if (plan.mapped_bytes > budget - plan.host_bytes) {
       plan.notes.push_back(
           fmt::format("weights {} + {} exceed {} ({}): cold weights will be read from disk again while "
                       "running",
