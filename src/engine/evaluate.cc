@@ -33,7 +33,7 @@ class RouteRecorder final : public moe::RouteObserver {
     }
     routes->ids.insert(routes->ids.end(), ids, ids + rows * used);
     routes->weights.insert(routes->weights.end(), weights, weights + rows * used);
-    for (int32_t m = 0; m < rows; ++m) {
+    for (int64_t m = 0; m < rows; ++m) {
       const float* p = probabilities + m * experts;
       std::vector<float> sorted(p, p + experts);
       std::sort(sorted.begin(), sorted.end(), std::greater<>());
@@ -123,7 +123,7 @@ Status TextEngineImpl::CountRoutes(HostSpan<const TokenId> ids, const std::funct
 }
 
 Result<BenchResult> TextEngineImpl::Bench(const BenchCase& test, int32_t repetitions) {
-  if (test.tokens < 1 || test.depth < 0 || test.tokens + test.depth > options_.context_tokens) {
+  if (test.tokens < 1 || test.depth < 0 || int64_t{test.tokens} + test.depth > options_.context_tokens) {
     return InvalidArgument("a benchmark of {} tokens at depth {} exceeds the context of {}; raise --ctx-size",
                            test.tokens, test.depth, options_.context_tokens);
   }

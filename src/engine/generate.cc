@@ -99,14 +99,16 @@ struct TextEngineImpl::Generation {
 
   Result<TokenId> Draw() {
     const HostSpan<float> logits(engine.logits_.data(), static_cast<size_t>(engine.info_.vocab));
-    return sampler.Sample(logits, 0, static_cast<uint64_t>(engine.sequence_->length()));
+    auto token = sampler.Sample(logits, 0, static_cast<uint64_t>(engine.sequence_->length()));
+    if (token.ok()) return token;
+    return token.status().WithContext(fmt::format("position {}", engine.sequence_->length()));
   }
 
   // Drops the oldest half of what follows the kept tokens and computes the rest again, as a prompt.
   Status Shift() {
     const std::vector<TokenId>& held = engine.sequence_tokens_;
     const auto length = static_cast<int32_t>(held.size());
-    const int32_t kept = std::min(keep, length - 2);
+    const int32_t kept = std::clamp(length - 2, 0, keep);  // a context of one token keeps none
     const int32_t dropped = std::max((length - kept) / 2, 1);
     std::vector<TokenId> rest(held.begin(), held.begin() + kept);
     rest.insert(rest.end(), held.begin() + kept + dropped, held.end());

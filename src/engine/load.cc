@@ -106,7 +106,12 @@ Status TextEngineImpl::ResolveContext() {
   if (trained > 0 && context > trained) {
     return InvalidArgument("--ctx-size {}: the model was trained for {} tokens", context, trained);
   }
-  if (config_.context.batch_rows < 1) return InvalidArgument("--batch-size must be at least 1");
+  if (context > static_cast<uint32_t>(INT32_MAX)) {
+    return InvalidArgument("--ctx-size {}: at most {} are possible", context, INT32_MAX);
+  }
+  if (config_.context.batch_rows < 1 || config_.context.batch_rows > static_cast<uint32_t>(model::kMaxStepRows)) {
+    return InvalidArgument("--batch-size {}: must be 1 to {}", config_.context.batch_rows, model::kMaxStepRows);
+  }
   options_.context_tokens = static_cast<int32_t>(context);
   options_.max_rows = static_cast<int32_t>(std::min(config_.context.batch_rows, context));
   options_.kv_type = ToKvType(config_.context);
