@@ -16,7 +16,7 @@ namespace bellhop::text {
 struct TemplateLimits {
   int64_t max_steps = 20'000'000;  // evaluated nodes
   int64_t max_output_bytes = 64 << 20;
-  int max_depth = 200;                 // nested calls and expressions
+  int max_depth = 200;                 // nested calls and expressions; the default needs 512 KiB of stack
   int64_t max_live_bytes = 256 << 20;  // values alive at one time, the context not counted
 };
 
