@@ -12,11 +12,41 @@
 namespace bellhop::quant {
 
 enum class WeightFormat : uint8_t {
-  kF32, kF16, kBF16, kF64, kI8, kI16, kI32, kI64,
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ8_1,
-  kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kQ8K,
-  kIQ2XXS, kIQ2XS, kIQ2S, kIQ3XXS, kIQ3S, kIQ1S, kIQ1M, kIQ4NL, kIQ4XS,
-  kTQ1_0, kTQ2_0, kMXFP4, kNVFP4, kQ1_0, kQ2_0,
+  kF32,
+  kF16,
+  kBF16,
+  kF64,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ8_1,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kQ8K,
+  kIQ2XXS,
+  kIQ2XS,
+  kIQ2S,
+  kIQ3XXS,
+  kIQ3S,
+  kIQ1S,
+  kIQ1M,
+  kIQ4NL,
+  kIQ4XS,
+  kTQ1_0,
+  kTQ2_0,
+  kMXFP4,
+  kNVFP4,
+  kQ1_0,
+  kQ2_0,
 };
 inline constexpr int kWeightFormatCount = static_cast<int>(WeightFormat::kQ2_0) + 1;
 
@@ -28,13 +58,13 @@ enum class EncoderKind : uint8_t {
 
 struct FormatTraits {
   WeightFormat format;
-  std::string_view name;    // as in GGUF listings: "Q4_K", "IQ3_XXS"
-  uint32_t gguf_id;         // type id in a GGUF file
-  uint32_t block_elems;     // elements per block; a row must be a multiple
-  uint32_t block_bytes;     // bytes per block
-  uint32_t scale_group;     // elements that share one scale (and minimum); = block_elems for plain formats
-  bool has_min;             // value = scale * code - min; else value = scale * code
-  bool weights;             // can hold weights of a matrix product (decodes to f32); false for I8..I64, F64, Q8_1, Q8_K
+  std::string_view name;  // as in GGUF listings: "Q4_K", "IQ3_XXS"
+  uint32_t gguf_id;       // type id in a GGUF file
+  uint32_t block_elems;   // elements per block; a row must be a multiple
+  uint32_t block_bytes;   // bytes per block
+  uint32_t scale_group;   // elements that share one scale (and minimum); = block_elems for plain formats
+  bool has_min;           // value = scale * code - min; else value = scale * code
+  bool weights;           // can hold weights of a matrix product (decodes to f32); false for I8..I64, F64, Q8_1, Q8_K
   EncoderKind encoder;
 };
 
