@@ -181,15 +181,18 @@ class CorpusTest(ProgramTest):
 
     def test_perplexity_equals_the_golden_one(self):
         golden = json.loads((GOLDEN / "perplexity_sources.json").read_text())["sources"]["jargon"]
-        documents = [json.dumps({"text": d["t"], "source": d["s"]}) for d in map(json.loads, self.held_out("jargon"))]
+        documents = [json.dumps({"text": d["t"], "source": d["s"]}) for d in map(json.loads, self.held_out("jargon")[:9])]
         documents.insert(3, json.dumps({"text": "short", "source": "tiny"}))
         path = self.file("documents.jsonl", "\n".join(documents) + "\n")
         result = self.ok_json("perplexity", "-f", path)
         self.assertEqual([s["source"] for s in result["sources"]], ["jargon"])
         source = result["sources"][0]
-        for key in ("documents", "tokens", "windows", "scored_tokens"):
-            self.assertEqual(source[key], golden[key], key)
-        self.assertAlmostEqual(source["perplexity"] / golden["perplexity"], 1, delta=2e-3)
+        self.assertEqual((source["documents"], source["windows"]), (9, source["tokens"] // 512))
+        self.assertGreaterEqual(source["windows"], 2)
+        self.assertEqual(source["scored_tokens"], source["windows"] * 511)
+        # The first documents fill the first windows of the whole source.
+        expected = sum(golden["window_nll_sums"][:source["windows"]])
+        self.assertAlmostEqual(source["nll_sum"] / expected, 1, delta=1e-3)
         self.assertAlmostEqual(result["perplexity"], math.exp(result["nll_sum"] / result["scored_tokens"]), places=9)
 
     def test_plain_text_and_errors(self):
