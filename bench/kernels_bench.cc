@@ -8,7 +8,9 @@
 //   Gweights           10^9 weights per second, times x rows for the products
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -31,17 +33,25 @@ std::vector<std::byte> MakeWeights(quant::WeightFormat format, int64_t bytes, in
     FillRandomWeights(format, kCols, ScaleRange::kModerate, random, pattern.data() + r * row_bytes);
   }
   std::vector<std::byte> weights(static_cast<size_t>(bytes));
-  for (size_t i = 0; i < weights.size(); ++i) weights[i] = pattern[i % pattern.size()];
+  for (size_t i = 0; i < weights.size(); i += pattern.size()) {
+    std::memcpy(weights.data() + i, pattern.data(), std::min(pattern.size(), weights.size() - i));
+  }
   return weights;
 }
 
-std::vector<float> MakeX(int64_t rows) {
-  std::mt19937_64 random(2);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<size_t>(rows * kCols));
-  for (float& v : x) v = normal(random);
-  return x;
-}
+// Rows of kCols values, 64-byte aligned as the engine's workspaces are.
+class Floats {
+ public:
+  explicit Floats(int64_t rows) : data_(static_cast<size_t>(rows * kCols) + 16) {
+    std::mt19937_64 random(2);
+    std::normal_distribution<float> normal;
+    for (float& v : data_) v = normal(random);
+  }
+  float* data() { return data_.data() + (64 - reinterpret_cast<uintptr_t>(data_.data()) % 64) % 64 / sizeof(float); }
+
+ private:
+  std::vector<float> data_;
+};
 
 void SetCounters(benchmark::State& state, int64_t weight_bytes, int64_t weights, int64_t rows) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * weight_bytes);
@@ -54,7 +64,7 @@ void DotBenchmark(benchmark::State& state, const DotKernel& kernel, int64_t x_ro
   const int64_t row_bytes = static_cast<int64_t>(quant::RowBytes(kernel.format, kCols).value());
   const int64_t rows = bytes / row_bytes;
   const std::vector<std::byte> weights = MakeWeights(kernel.format, rows * row_bytes, row_bytes);
-  const std::vector<float> x = MakeX(x_rows);
+  Floats x(x_rows);
   std::vector<float> y(static_cast<size_t>(x_rows * rows));
   const DotArgs args = {
       .weights = {.format = kernel.format, .rows = rows, .cols = kCols, .planes = {{weights.data(), row_bytes}}},
@@ -83,7 +93,7 @@ void RowDecodeBenchmark(benchmark::State& state, const RowDecodeKernel& kernel, 
 // A tile of 96 decoded rows, as the prompt path uses it.
 void GemmBenchmark(benchmark::State& state, const GemmKernel& kernel, int64_t x_rows) {
   constexpr int64_t kTileRows = 96;
-  const std::vector<float> w = MakeX(kTileRows), x = MakeX(x_rows);
+  Floats w(kTileRows), x(x_rows);
   std::vector<float> y(static_cast<size_t>(kTileRows * x_rows));
   const GemmArgs args = {.w = {w.data(), kTileRows, kCols, kCols},
                          .x = {x.data(), x_rows, kCols, kCols},

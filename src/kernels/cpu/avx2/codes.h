@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "kernels/cpu/avx2/f32x16.h"
-#include "quant/codebooks.h"
 
 namespace bellhop::kernels::avx2 {
 namespace {
@@ -32,35 +31,25 @@ inline __m256i BitsToBytes(uint32_t bits) {
 inline __m256i NegateWhere(__m256i mask, __m256i v) { return _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask); }
 // Byte i of v negated where bit i is set.
 inline __m256i NegateByBits(uint32_t bits, __m256i v) { return NegateWhere(BitsToBytes(bits), v); }
-inline __m256i SignBytes(uint64_t c0, uint64_t c1, uint64_t c2, uint64_t c3) {
-  return _mm256_set_epi64x(
-      static_cast<int64_t>(quant::kSignByteMasks[c3]), static_cast<int64_t>(quant::kSignByteMasks[c2]),
-      static_cast<int64_t>(quant::kSignByteMasks[c1]), static_cast<int64_t>(quant::kSignByteMasks[c0]));
-}
-// Eights of bytes negated by the four 7-bit sign codes (quant::kSignMasks) in the low 28 bits of `codes`.
-inline __m256i NegateBySigns7(uint32_t codes, __m256i v) {
-  return NegateWhere(SignBytes(codes & 127, codes >> 7 & 127, codes >> 14 & 127, codes >> 21 & 127), v);
-}
-// The same with the codes in the top 7 bits of the four 16-bit words of `words`.
-inline __m256i NegateByTopSigns7(uint64_t words, __m256i v) {
-  return NegateWhere(SignBytes(words >> 9 & 127, words >> 25 & 127, words >> 41 & 127, words >> 57), v);
-}
 
 // Codebook entries side by side: four of eight bytes, or eight of four.
+template <typename T>
+inline T LoadEntry(const uint8_t* p) {
+  T v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+inline __m128i TwoEights(const uint8_t* g0, const uint8_t* g1) {
+  return _mm_insert_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(g0)), LoadEntry<int64_t>(g1), 1);
+}
 inline __m256i FourEights(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3) {
-  const __m128i low = _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(g0)),
-                                         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(g1)));
-  const __m128i high = _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(g2)),
-                                          _mm_loadl_epi64(reinterpret_cast<const __m128i*>(g3)));
-  return _mm256_set_m128i(high, low);
+  return _mm256_set_m128i(TwoEights(g2, g3), TwoEights(g0, g1));
 }
 inline __m128i FourFours(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3) {
-  int v[4];
-  __builtin_memcpy(v, g0, 4);
-  __builtin_memcpy(v + 1, g1, 4);
-  __builtin_memcpy(v + 2, g2, 4);
-  __builtin_memcpy(v + 3, g3, 4);
-  return _mm_setr_epi32(v[0], v[1], v[2], v[3]);
+  __m128i v = _mm_cvtsi32_si128(LoadEntry<int>(g0));
+  v = _mm_insert_epi32(v, LoadEntry<int>(g1), 1);
+  v = _mm_insert_epi32(v, LoadEntry<int>(g2), 2);
+  return _mm_insert_epi32(v, LoadEntry<int>(g3), 3);
 }
 inline __m256i EightFours(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3, const uint8_t* g4,
                           const uint8_t* g5, const uint8_t* g6, const uint8_t* g7) {

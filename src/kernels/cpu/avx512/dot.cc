@@ -13,12 +13,12 @@ namespace bellhop::kernels::avx512 {
 namespace {
 
 // 32 registers: 16 sums at most, the rest for codes, products and sums of x.
-inline constexpr int kRowsPerTile = 4;
-inline constexpr int kMaxXBlock = 8;
-constexpr int RowsAtOnce(int x_rows) { return x_rows <= 4 ? 4 : 2; }
+constexpr int RowsAtOnce(int) { return 4; }
 
 #include "kernels/cpu/block_codes_body.inc"
 #include "kernels/cpu/codebook_codes_body.inc"
+#include "kernels/cpu/for_each_body.inc"
+
 #include "kernels/cpu/dot_body.inc"
 
 template <>
@@ -31,7 +31,7 @@ struct SourceOf<quant::WeightFormat::kQ8_0> {
 alignas(16) inline constexpr int8_t kUnsignedNibbles[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 alignas(16) inline constexpr int8_t kSignedNibbles[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 
-// 16 bytes: low nibbles are elements 0 to 15, high ones 16 to 31. kCount of them in a block, from byte kFirst.
+// 16 bytes: low nibbles are elements 0 to 15, high ones 16 to 31; kCount of these in a block.
 template <const int8_t (&kValues)[16], typename Block, int kCount = 1>
 struct NibbleSource {
   static constexpr int kGroup = 32, kVectors = 2, kLoadBytes = 16, kLoads = kCount;

@@ -11,6 +11,8 @@ namespace {
 inline constexpr int kTileW = 4;
 inline constexpr int kTileX = 4;
 
+#include "kernels/cpu/for_each_body.inc"
+
 #include "kernels/cpu/gemm_body.inc"
 
 }  // namespace
