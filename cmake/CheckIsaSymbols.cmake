@@ -1,6 +1,6 @@
 # Fails when an object of cpu/avx2 or cpu/avx512 defines a weak symbol: an inline function or template instantiation
 # that other objects may define too. The linker keeps one copy for all, perhaps the one compiled for this ISA.
-#   cmake -DNM=nm -DOBJECTS=a.o,b.o,... -P check_isa_symbols.cmake
+#   cmake -DNM=nm -DOBJECTS=a.o,b.o,... -P CheckIsaSymbols.cmake
 string(REPLACE "," ";" objects "${OBJECTS}")
 set(checked 0)
 foreach(object IN LISTS objects)
