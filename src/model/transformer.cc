@@ -87,12 +87,20 @@ Status CheckOptions(const TransformerOptions& options) {
 // Marks in StepContext::bad_rows.
 constexpr uint8_t kBadRouter = 1, kBadLogits = 2;
 
-// NaN and Inf have every bit of the exponent set. Branch-free, so that it becomes vector code.
+// NaN and Inf have every bit of the exponent set. Blocks of a constant size become vector code.
 bool AllFinite(const float* x, int64_t n) {
   constexpr uint32_t kExponent = 0x7F800000;
-  uint32_t bad = 0;
-  for (int64_t i = 0; i < n; ++i) bad |= (std::bit_cast<uint32_t>(x[i]) & kExponent) == kExponent ? 1u : 0u;
-  return bad == 0;
+  constexpr int64_t kBlock = 64;
+  uint32_t bad[kBlock] = {};
+  auto check = [&](int64_t i, int64_t lane) {
+    bad[lane] |= (std::bit_cast<uint32_t>(x[i]) & kExponent) == kExponent ? 1u : 0u;
+  };
+  int64_t at = 0;
+  for (; at + kBlock <= n; at += kBlock) {
+    for (int64_t i = 0; i < kBlock; ++i) check(at + i, i);
+  }
+  for (; at < n; ++at) check(at, 0);
+  return std::none_of(std::begin(bad), std::end(bad), [](uint32_t b) { return b != 0; });
 }
 
 Result<std::unique_ptr<ResidualPort>> MakePort(const PortSpec& spec, int64_t hidden, WeightBinder* binder) {
