@@ -140,7 +140,10 @@ class Oracle {
   Vec Experts(uint32_t l, const Vec& x, OracleResult* result) const {
     const auto experts = static_cast<int64_t>(m_.hparams.experts.count);
     const size_t used = m_.hparams.experts.used;
-    const Vec score = Product(Name(l, "ffn_gate_inp"), 0, experts, x);
+    Vec score = Product(Name(l, "ffn_gate_inp"), 0, experts, x);
+    if (const std::string bias = "blk." + std::to_string(l) + ".ffn_gate_inp.bias"; m_.FindTensor(bias) != nullptr) {
+      AddTo(Row(bias, 0, score.size()), &score);
+    }
     std::vector<int32_t> order(score.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {

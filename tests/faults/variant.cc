@@ -193,7 +193,7 @@ Variant MakeMoe(const MoeShape& s) {
   v.SetString("general.architecture", "qwen3moe");
   v.SetUint(".block_count", s.layers).SetUint(".context_length", s.context).SetUint(".embedding_length", s.hidden);
   v.SetUint(".attention.head_count", s.heads).SetUint(".attention.head_count_kv", s.kv_heads);
-  v.SetUint(".attention.key_length", s.head_dim).SetUint(".attention.value_length", s.head_dim);
+  v.SetUint(".attention.key_length", s.head_dim).SetUint(".attention.value_length", s.value_dim);
   v.SetFloat(".attention.layer_norm_rms_epsilon", 1e-6).SetUint(".vocab_size", s.vocab);
   v.SetUint(".expert_count", s.experts).SetUint(".expert_used_count", s.used);
   v.SetUint(".expert_feed_forward_length", s.inner);
@@ -216,10 +216,10 @@ Variant MakeMoe(const MoeShape& s) {
     put(blk + "attn_norm.weight", {s.hidden}, 1);
     put(blk + "attn_q.weight", {s.hidden, s.heads * s.head_dim});
     put(blk + "attn_k.weight", {s.hidden, s.kv_heads * s.head_dim});
-    put(blk + "attn_v.weight", {s.hidden, s.kv_heads * s.head_dim});
+    put(blk + "attn_v.weight", {s.hidden, s.kv_heads * s.value_dim});
     put(blk + "attn_q_norm.weight", {s.head_dim}, 1);
     put(blk + "attn_k_norm.weight", {s.head_dim}, 1);
-    put(blk + "attn_output.weight", {s.heads * s.head_dim, s.hidden});
+    put(blk + "attn_output.weight", {s.heads * s.value_dim, s.hidden});
     put(blk + "ffn_norm.weight", {s.hidden}, 1);
     put(blk + "ffn_gate_inp.weight", {s.hidden, s.experts});
     put(blk + "ffn_gate_exps.weight", {s.hidden, s.inner, s.experts});

@@ -97,7 +97,8 @@ std::vector<std::string> ArchNames();
 
 // One layer (or more) of qwen3moe with random F32 weights and a byte vocabulary.
 struct MoeShape {
-  uint32_t layers = 1, hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, inner = 16, experts = 4, used = 2;
+  uint32_t layers = 1, hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, value_dim = 8, inner = 16, experts = 4,
+           used = 2;
   uint32_t vocab = 64, context = 256;
   uint32_t seed = 1;
 };
