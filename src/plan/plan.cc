@@ -64,7 +64,9 @@ Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& mac
 
   uint64_t budget = runtime.ram_bytes.value_or(machine.memory_available_bytes);
   std::string budget_name = runtime.ram_bytes ? "--ram" : "available memory";
-  if (!runtime.ram_bytes && machine.memory_limit_bytes > 0 && (budget == 0 || machine.memory_limit_bytes < budget)) {
+  // A larger --ram does not raise the container's limit.
+  const bool unknown = !runtime.ram_bytes && budget == 0;
+  if (machine.memory_limit_bytes > 0 && (unknown || machine.memory_limit_bytes < budget)) {
     budget = machine.memory_limit_bytes;
     budget_name = "the container's memory limit";
   }

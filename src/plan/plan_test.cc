@@ -76,6 +76,32 @@ TEST(PlanTest, HostBudgetIsAnErrorForStateAndANoteForWeights) {
   EXPECT_NE(plan->notes[0].find("--ram"), std::string::npos);
 }
 
+TEST(PlanTest, AContainersLimitHoldsWhateverRamSays) {
+  MachineInfo machine = CpuOnly();
+  machine.memory_limit_bytes = 800;
+  RuntimeConfig runtime;
+  for (const std::optional<uint64_t> ram : {std::optional<uint64_t>(), std::optional<uint64_t>(1 << 20)}) {
+    runtime.ram_bytes = ram;
+    const auto plan = MakePlan(TwoLayerModel(), machine, runtime, {.kv_bytes = 700, .workspace_bytes = 200}, nullptr);
+    ASSERT_FALSE(plan.ok());
+    EXPECT_NE(plan.status().message().find("container"), std::string_view::npos) << plan.status().ToString();
+  }
+  runtime.ram_bytes = 600;  // the smaller of both
+  const auto plan = MakePlan(TwoLayerModel(), machine, runtime, {.kv_bytes = 500, .workspace_bytes = 200}, nullptr);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_NE(plan.status().message().find("--ram"), std::string_view::npos) << plan.status().ToString();
+}
+
+TEST(PlanTest, NeedsThatOverflowAreOutOfMemory) {
+  for (const MemoryNeeds& needs :
+       {MemoryNeeds{UINT64_MAX, UINT64_MAX}, MemoryNeeds{UINT64_MAX, 1}, MemoryNeeds{UINT64_MAX - 100, 50}}) {
+    const auto plan = MakePlan(TwoLayerModel(), CpuOnly(), {}, needs, nullptr);
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+    EXPECT_NE(plan.status().message().find("--ctx-size"), std::string_view::npos);
+  }
+}
+
 TEST(PlanTest, RefusesAProfileOfAnotherModel) {
   ExpertProfile profile{.layers = 3, .experts = 8, .ranked = {}};
   EXPECT_FALSE(MakePlan(TwoLayerModel(), CpuOnly(), {}, {}, &profile).ok());
