@@ -102,7 +102,7 @@ class [[nodiscard]] Result {
 // Returns the failed status of `expr` from the enclosing function.
 #define BELLHOP_TRY(expr)                                                                       \
   do {                                                                                          \
-    if (::bellhop::Status bellhop_status = (expr); !bellhop_status.ok()) return bellhop_status; \
+    if (::bellhop::Status bellhop_try_status_ = (expr); !bellhop_try_status_.ok()) return bellhop_try_status_; \
   } while (0)
 
 // BELLHOP_TRY_ASSIGN(auto file, MappedFile::Open(path)): assigns the value or returns the failed status.

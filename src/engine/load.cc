@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cuda/device_info.h"
 #include "engine/text_engine_impl.h"
+#include "engine/worker_threads.h"
 #include "formats/gguf/manifest_builder.h"
 #include "model/arch/registry.h"
 #include "sys/clock.h"
@@ -30,7 +31,6 @@ std::string_view KvTypeName(kernels::KvType type) {
 // Buffers for the logits of several prompt rows at once, within this many bytes; at least one row.
 constexpr uint64_t kLogitsBufferBytes = 64 << 20;
 constexpr uint64_t kMaxProfileBytes = 1 << 30;
-constexpr int32_t kMaxThreads = 1024;
 // Longer than sampling and text handling between two steps (waking a sleeping worker costs 60-300 us a step), and short
 // enough not to hurt others on a busy machine.
 constexpr int kSpinUs = 200;
@@ -121,20 +121,10 @@ Status TextEngineImpl::ResolveContext() {
 Status TextEngineImpl::MakePool() {
   BELLHOP_TRY_ASSIGN(caps_, sys::LimitIsa(sys::DetectCpu(), config_.runtime.isa));
   topology_ = sys::ReadTopology();
-  const auto allowed = static_cast<int32_t>(topology_.cpus.size());
-  const int32_t threads = config_.runtime.threads;
-  if (threads < 0 || threads > kMaxThreads) {
-    return InvalidArgument("--threads {}: must be 0 (automatic) to {}", threads, kMaxThreads);
-  }
-  BELLHOP_TRY_ASSIGN(std::vector<int> cpus, sys::ChooseWorkerCpus(topology_, std::min(threads, allowed)));
-  bool pin = config_.runtime.pin_threads;
-  if (threads > allowed) {
-    for (size_t i = 0; cpus.size() < static_cast<size_t>(threads); ++i) cpus.push_back(cpus[i]);
-    pin = false;
-    plan_notes_.push_back(fmt::format("--threads {} on {} CPUs: workers share them unpinned; {} threads are faster",
-                                      threads, allowed, allowed));
-  }
-  BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create({.cpus = std::move(cpus), .pin = pin, .spin_us = kSpinUs}));
+  BELLHOP_TRY_ASSIGN(sys::WorkerPool::Options workers,
+                     ChooseWorkers(topology_, config_.runtime.threads, config_.runtime.pin_threads, &plan_notes_));
+  workers.spin_us = kSpinUs;
+  BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create(workers));
   return Status();
 }
 

@@ -1,12 +1,14 @@
 #include "engine/quantize.h"
 
 #include "base/units.h"
+#include "engine/process.h"
 #include "frontends/cli/commands.h"
 #include "frontends/cli/progress.h"
 
 namespace bellhop::cli {
 
 Status Quantize(const config::QuantizeCommandOptions& options, Console& console) {
+  const engine::Interrupts interrupts;
   Progress progress(console, "quantize");
   engine::QuantizeOptions request{
       .type = options.type,
@@ -20,6 +22,8 @@ Status Quantize(const config::QuantizeCommandOptions& options, Console& console)
           [&](uint64_t done, uint64_t total, const std::string& tensor) {
             progress.Update(static_cast<int64_t>(done), static_cast<int64_t>(total), tensor);
           },
+
+      .cancel = &interrupts.flag(),
   };
   BELLHOP_TRY_ASSIGN(const engine::QuantizeReport report, engine::Quantize(options.in, options.out, request));
   progress.Clear();
