@@ -100,8 +100,8 @@ class [[nodiscard]] Result {
 #define BELLHOP_CONCAT(a, b) BELLHOP_CONCAT_INNER(a, b)
 
 // Returns the failed status of `expr` from the enclosing function.
-#define BELLHOP_TRY(expr)                                                                       \
-  do {                                                                                          \
+#define BELLHOP_TRY(expr)                                                                                      \
+  do {                                                                                                         \
     if (::bellhop::Status bellhop_try_status_ = (expr); !bellhop_try_status_.ok()) return bellhop_try_status_; \
   } while (0)
 
