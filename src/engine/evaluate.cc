@@ -157,9 +157,12 @@ Result<BenchResult> TextEngineImpl::Bench(const BenchCase& test, int32_t repetit
 }
 
 Result<double> TextEngineImpl::MeasureReadBandwidth() {
-  constexpr uint64_t kBytes = uint64_t{1} << 30;
+  constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
+  constexpr uint64_t kShareOfAvailable = 4;
   constexpr int kPasses = 5;
-  BELLHOP_TRY_ASSIGN(const sys::ReadBandwidth measured, sys::MeasureReadBandwidth(*pool_, kBytes, kPasses));
+  const uint64_t cap = std::clamp(topology_.memory_available_bytes / kShareOfAvailable, uint64_t{64} << 20, kMaxBytes);
+  const uint64_t bytes = sys::BandwidthBufferBytes(sys::LastLevelCacheBytes(), cap);
+  BELLHOP_TRY_ASSIGN(const sys::ReadBandwidth measured, sys::MeasureReadBandwidth(*pool_, bytes, kPasses));
   return measured.gb_per_s;
 }
 
