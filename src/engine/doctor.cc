@@ -25,7 +25,7 @@ constexpr int kBandwidthPasses = 3;
 constexpr int kRoundTrips = 2000;
 // The measuring buffer takes at most this, to keep its first touch short (some seconds per GiB in a virtual machine),
 // and at most this share of the available memory.
-constexpr uint64_t kMaxBuffer = uint64_t{1} << 30;
+constexpr uint64_t kMaxBuffer = uint64_t{4} << 30;
 constexpr uint64_t kBufferShare = 4;
 
 // "always [madvise] never" -> "madvise".
