@@ -25,6 +25,7 @@ sys::StandardStream ToSys(Stream stream) {
 }  // namespace
 
 bool IsTerminal(Stream stream) { return sys::IsTerminal(ToSys(stream)); }
+bool WaitForInput(int timeout_ms) { return sys::WaitForInput(timeout_ms); }
 int TerminalColumns(Stream stream) { return sys::TerminalColumns(ToSys(stream)); }
 
 Interrupts::Interrupts() : scope_(std::make_unique<sys::InterruptScope>(std::vector<int>{SIGINT, SIGPIPE})) {}

@@ -20,6 +20,8 @@ enum class Stream : uint8_t { kIn, kOut, kErr };
 
 bool IsTerminal(Stream stream);
 int TerminalColumns(Stream stream);  // 80 when it is no terminal
+// True once standard input has something to read or ended; false after `timeout_ms` or at a signal.
+bool WaitForInput(int timeout_ms);
 
 // While it lives, Ctrl-C and a broken output pipe set a flag instead of ending the process, once: the second time they
 // do what they always did, unless Rearm was called in between. One at a time.

@@ -13,6 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxLineBytes = 16 << 20;
+constexpr int kPromptPollMs = 100;
 constexpr const char* kHelp =
     "/reset forgets the conversation, /stats shows timings, /exit leaves; Ctrl-C ends an answer";
 
@@ -52,6 +53,13 @@ class Conversation {
     if (terminal_) {
       console_.Write("\n> ");
       console_.Flush();
+      // In steps: a Ctrl-C that comes just before a blocking read would not end it.
+      while (!engine::WaitForInput(kPromptPollMs) && !interrupts_.interrupted()) {
+      }
+      if (interrupts_.interrupted()) {
+        console_.Write("\n");
+        return std::nullopt;
+      }
     }
     std::string line;
     while (line.size() < kMaxLineBytes) {
