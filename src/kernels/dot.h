@@ -18,6 +18,8 @@ struct DotArgs {
   MatView<const float> x;
   MatView<float> y;
   RowRange range;
+  // What the caller reads after this call (its first code bytes; null: unknown); the last tile prefetches it.
+  const std::byte* next = nullptr;
 };
 using DotFn = void (*)(const DotArgs& args) noexcept;
 

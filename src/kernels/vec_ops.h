@@ -35,9 +35,19 @@ struct VecOps {
   // gpt-oss: g = min(gate, limit), u = clamp(up, -limit, limit), y = g * sigmoid(alpha * g) * (u + 1). y may be gate
   // or up.
   void (*swiglu_oai)(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept;
+  // g = min(gate, limit), u = clamp(up, -limit, limit), y = g * sigmoid(alpha * g) * (u + beta); gpt-oss has beta 1.
+  // y may be gate or up.
+  void (*swiglu_clamped)(const float* gate, const float* up, float alpha, float beta, float limit, int64_t n,
+                         float* y) noexcept;
   // y[i] = gelu(gate[i]) * up[i], tanh form, through 0.5 * (1 + tanh(z)) = sigmoid(2z); NaN at -Inf. y may be gate or
   // up.
   void (*geglu)(const float* gate, const float* up, int64_t n, float* y) noexcept;
+  // The activations alone. silu, gelu: as in swiglu and geglu; relu: x > 0 or NaN ? x : 0, and -0 stays. y may be x.
+  void (*silu)(const float* x, int64_t n, float* y) noexcept;
+  void (*gelu)(const float* x, int64_t n, float* y) noexcept;
+  void (*relu)(const float* x, int64_t n, float* y) noexcept;
+  // n pairs: even[i] = x[2i], odd[i] = x[2i + 1]. The three do not overlap.
+  void (*deinterleave)(const float* x, int64_t n, float* even, float* odd) noexcept;
   void (*add)(const float* x, int64_t n, float* y) noexcept;                       // y += x
   void (*scale)(float factor, int64_t n, float* y) noexcept;                       // y *= factor
   void (*add_scaled)(const float* x, float factor, int64_t n, float* y) noexcept;  // y = fma(factor, x, y)

@@ -126,7 +126,11 @@ std::vector<Op> Ops() {
       {"sigmoid", [](V o, In a, In, int64_t n, float* y) { o.sigmoid(a, n, y); }},
       {"swiglu", [](V o, In a, In b, int64_t n, float* y) { o.swiglu(a, b, n, y); }},
       {"swiglu_oai", [](V o, In a, In b, int64_t n, float* y) { o.swiglu_oai(a, b, 1.702f, 7.0f, n, y); }},
+      {"swiglu_clamped", [](V o, In a, In b, int64_t n, float* y) { o.swiglu_clamped(a, b, 1.25f, 0.5f, 4.0f, n, y); }},
       {"geglu", [](V o, In a, In b, int64_t n, float* y) { o.geglu(a, b, n, y); }},
+      {"silu", [](V o, In a, In, int64_t n, float* y) { o.silu(a, n, y); }},
+      {"gelu", [](V o, In a, In, int64_t n, float* y) { o.gelu(a, n, y); }},
+      {"relu", [](V o, In a, In, int64_t n, float* y) { o.relu(a, n, y); }},
       {"add",
        [copy](V o, In a, In b, int64_t n, float* y) {
          copy(a, n, y);
@@ -201,6 +205,10 @@ TEST(VecOpsTest, GatedOperationsMayWriteOverTheirSecondInput) {
       got = up;
       ops.swiglu_oai(gate.data(), up.data(), 1.702f, 7.0f, n, want.data());
       ops.swiglu_oai(gate.data(), got.data(), 1.702f, 7.0f, n, got.data());
+      EXPECT_TRUE(SameBits(want, got));
+      got = up;
+      ops.swiglu_clamped(gate.data(), up.data(), 1.25f, 0.5f, 4.0f, n, want.data());
+      ops.swiglu_clamped(gate.data(), got.data(), 1.25f, 0.5f, 4.0f, n, got.data());
       EXPECT_TRUE(SameBits(want, got));
       got = up;
       ops.geglu(gate.data(), up.data(), n, want.data());
@@ -383,13 +391,18 @@ TEST(VecOpsTest, ActivationsAreWithinTheirBounds) {
     ASSERT_NEAR(y[i], want, std::fabs(want) * base);
   }
 
-  Reference().swiglu_oai(g.data(), u.data(), 1.702f, 7.0f, n, y.data());
-  for (int64_t i = 0; i < n; ++i) {
-    const double gate = std::min(g[i], 7.0f), up = std::min(std::max(u[i], -7.0f), 7.0f);
-    const double want = gate * Sigmoid(static_cast<double>(1.702f) * gate) * (up + 1);
-    // alpha * g is rounded once before it is an exponent; up + 1 cancels near -1.
-    const double rounding = base + std::fabs(1.702 * gate) * kUlp;
-    ASSERT_NEAR(y[i], want, std::fabs(want) * rounding);
+  Reference().silu(g.data(), n, y.data());
+  for (int64_t i = 0; i < n; ++i) ASSERT_NEAR(y[i], g[i] * Sigmoid(g[i]), std::fabs(g[i] * Sigmoid(g[i])) * base);
+
+  for (float beta : {1.0f, 0.25f, 0.0f}) {
+    Reference().swiglu_clamped(g.data(), u.data(), 1.702f, beta, 7.0f, n, y.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const double gate = std::min(g[i], 7.0f), up = std::min(std::max(u[i], -7.0f), 7.0f);
+      const double want = gate * Sigmoid(static_cast<double>(1.702f) * gate) * (up + beta);
+      // alpha * g is rounded once before it is an exponent; up + beta cancels near -beta.
+      const double rounding = base + std::fabs(1.702 * gate) * kUlp;
+      ASSERT_NEAR(y[i], want, std::fabs(want) * rounding);
+    }
   }
 
   Reference().geglu(g.data(), u.data(), n, y.data());
@@ -400,6 +413,35 @@ TEST(VecOpsTest, ActivationsAreWithinTheirBounds) {
     const double want = x * Sigmoid(2 * z) * u[i];
     const double rounding = base + std::fabs(2 * z) * 4 * kUlp;  // two rounded constants, three operations
     ASSERT_NEAR(y[i], want, std::fabs(want) * rounding) << x;
+  }
+
+  // geglu is gelu times the other input.
+  std::vector<float> alone(n);
+  Reference().gelu(g.data(), n, alone.data());
+  for (int64_t i = 0; i < n; ++i) alone[i] *= u[i];
+  EXPECT_TRUE(SameBits(alone, y));
+}
+
+TEST(VecOpsTest, ReluKeepsNanAndMinusZero) {
+  for (const VecOps& ops : UsableOps()) {
+    const std::vector<float> x = {1.5f, -1.5f, 0.0f, -0.0f, kInf, -kInf, kNan, 1e-45f, -1e-45f};
+    std::vector<float> y(x.size());
+    ops.relu(x.data(), static_cast<int64_t>(x.size()), y.data());
+    EXPECT_TRUE(SameBits({1.5f, 0.0f, 0.0f, -0.0f, kInf, 0.0f, kNan, 1e-45f, 0.0f}, y)) << ops.name;
+  }
+}
+
+TEST(VecOpsTest, DeinterleaveSplitsPairs) {
+  for (const VecOps& ops : UsableOps()) {
+    for (int64_t n = 0; n <= 70; ++n) {
+      const std::vector<float> x = AnyBits(2 * n, static_cast<uint32_t>(n));
+      const Exact<float> in(x), even(std::vector<float>(n, -1.0f)), odd(std::vector<float>(n, -2.0f));
+      ops.deinterleave(in.get(), n, even.get(), odd.get());
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(even.get()[i]), std::bit_cast<uint32_t>(x[2 * i])) << ops.name << " " << n;
+        ASSERT_EQ(std::bit_cast<uint32_t>(odd.get()[i]), std::bit_cast<uint32_t>(x[2 * i + 1])) << ops.name << " " << n;
+      }
+    }
   }
 }
 
@@ -422,7 +464,7 @@ TEST(VecOpsTest, ActivationsAtTheEdges) {
     EXPECT_EQ(y[4], 0.0f);
     EXPECT_TRUE(std::isnan(y[5]));
     const std::vector<float> up = {kNan, 50.0f, -50.0f, 0.0f, 0.0f, 0.0f}, gate(6, 1.0f);
-    ops.swiglu_oai(gate.data(), up.data(), 1.702f, 7.0f, n, y.data());
+    ops.swiglu_clamped(gate.data(), up.data(), 1.702f, 1.0f, 7.0f, n, y.data());
     EXPECT_TRUE(std::isnan(y[0]));
     EXPECT_NEAR(y[1], Sigmoid(1.702) * 8, 1e-5);
     EXPECT_NEAR(y[2], Sigmoid(1.702) * -6, 1e-5);

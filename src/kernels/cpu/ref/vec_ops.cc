@@ -86,18 +86,41 @@ void Swiglu(const float* gate, const float* up, int64_t n, float* y) noexcept {
   for (int64_t i = 0; i < n; ++i) y[i] = Gated(gate[i], gate[i]) * up[i];
 }
 
-void SwigluOai(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept {
+void SwigluClamped(const float* gate, const float* up, float alpha, float beta, float limit, int64_t n,
+                   float* y) noexcept {
   for (int64_t i = 0; i < n; ++i) {
     const float g = ClampAbove(gate[i], limit);
     const float u = ClampBelow(ClampAbove(up[i], limit), -limit);
-    y[i] = Gated(g, alpha * g) * (u + 1.0f);
+    y[i] = Gated(g, alpha * g) * (u + beta);
   }
 }
 
+void SwigluOai(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept {
+  SwigluClamped(gate, up, alpha, 1.0f, limit, n, y);
+}
+
+float GeluOf(float x) { return Gated(x, x * std::fma(kGeluCubic, x * x, kGeluLinear)); }
+
 void Geglu(const float* gate, const float* up, int64_t n, float* y) noexcept {
+  for (int64_t i = 0; i < n; ++i) y[i] = GeluOf(gate[i]) * up[i];
+}
+
+void Silu(const float* x, int64_t n, float* y) noexcept {
+  for (int64_t i = 0; i < n; ++i) y[i] = Gated(x[i], x[i]);
+}
+
+void Gelu(const float* x, int64_t n, float* y) noexcept {
+  for (int64_t i = 0; i < n; ++i) y[i] = GeluOf(x[i]);
+}
+
+void Relu(const float* x, int64_t n, float* y) noexcept {
+  for (int64_t i = 0; i < n; ++i) y[i] = ClampBelow(x[i], 0.0f);
+}
+
+void Deinterleave(const float* x, int64_t n, float* even, float* odd) noexcept {
   for (int64_t i = 0; i < n; ++i) {
-    const float g = gate[i];
-    y[i] = Gated(g, g * std::fma(kGeluCubic, g * g, kGeluLinear)) * up[i];
+    even[i] = x[2 * i];
+    odd[i] = x[2 * i + 1];
   }
 }
 
@@ -163,7 +186,12 @@ extern constinit const VecOps kVecOps = {
     .sigmoid = Sigmoid,
     .swiglu = Swiglu,
     .swiglu_oai = SwigluOai,
+    .swiglu_clamped = SwigluClamped,
     .geglu = Geglu,
+    .silu = Silu,
+    .gelu = Gelu,
+    .relu = Relu,
+    .deinterleave = Deinterleave,
     .add = Add,
     .scale = Scale,
     .add_scaled = AddScaled,
