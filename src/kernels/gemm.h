@@ -7,6 +7,7 @@
 
 #include "base/span.h"
 #include "quant/format.h"
+#include "quant/quant_view.h"
 #include "sys/cpu_features.h"
 
 namespace bellhop::kernels {
@@ -28,11 +29,16 @@ const GemmKernel* SelectGemm(const sys::CpuCaps& caps);
 
 // Decodes `count` elements (whole blocks) to f32: the same values as quant::DecodeRow (compared with ==).
 using RowDecodeFn = void (*)(const std::byte* src, int64_t count, float* dst) noexcept;
+// The same for a row whose bytes are not contiguous (planar formats): columns [begin, begin + count) of row `row`,
+// without the matrix's global scale. `begin` is a multiple of 128; `count` is one too, or reaches the last column.
+using SliceDecodeFn = void (*)(const quant::QuantView& weights, int64_t row, int64_t begin, int64_t count,
+                               float* dst) noexcept;
 struct RowDecodeKernel {
   const char* name;
   sys::Isa isa;
   quant::WeightFormat format;
-  RowDecodeFn fn;
+  RowDecodeFn fn;                 // null for planar formats
+  SliceDecodeFn slice = nullptr;  // planar formats alone
 };
 std::span<const RowDecodeKernel> AllRowDecodeKernels();
 const RowDecodeKernel* SelectRowDecode(quant::WeightFormat format, const sys::CpuCaps& caps);
