@@ -78,10 +78,51 @@ SumLinesFn SelectSumLines(Isa isa) {
   return SumLinesReference;
 }
 
+struct Sums {
+  std::vector<uint64_t> of_workers;
+  std::vector<double> rates;  // bytes per ns, one per pass
+};
+
+Status CheckRequest(const WorkerPool& pool, uint64_t bytes, int passes) {
+  if (bytes / kLineBytes < static_cast<uint64_t>(pool.size())) {
+    return InvalidArgument("a bandwidth buffer of {} bytes is too small for {} workers", bytes, pool.size());
+  }
+  if (passes < 1) return InvalidArgument("{} passes asked for; at least one is needed", passes);
+  return Status();
+}
+
+Sums ReadPasses(WorkerPool& pool, const std::byte* data, int64_t lines, int passes, SumLinesFn sum_lines) {
+  constexpr size_t kStride = 8;  // a cache line for each worker
+  std::vector<uint64_t> spread(static_cast<size_t>(pool.size()) * kStride);
+  Sums sums;
+  for (int pass = 0; pass < passes; ++pass) {
+    const int64_t start = MonotonicNs();
+    pool.Run([&](int worker, int workers) {
+      const RowRange range = WorkerPool::Split(lines, 1, worker, workers);
+      spread[static_cast<size_t>(worker) * kStride] +=
+          sum_lines(data + range.begin * kLineBytes, static_cast<size_t>(range.size()) * kLineBytes);
+    });
+    const auto ns = static_cast<double>(std::max<int64_t>(MonotonicNs() - start, 1));
+    sums.rates.push_back(static_cast<double>(lines) * kLineBytes / ns);
+  }
+  for (size_t at = 0; at < spread.size(); at += kStride) sums.of_workers.push_back(spread[at]);
+  return sums;
+}
+
 double Median(std::vector<double>& values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+ReadBandwidth Summary(std::vector<double> rates, uint64_t bytes, int passes) {
+  ReadBandwidth result;
+  result.gb_per_s = Median(rates);  // sorts them
+  result.min_gb_per_s = rates.front();
+  result.max_gb_per_s = rates.back();
+  result.buffer_bytes = bytes;
+  result.passes = passes;
+  return result;
 }
 
 }  // namespace
@@ -93,49 +134,44 @@ uint64_t BandwidthBufferBytes(uint64_t last_level_cache_bytes, uint64_t cap_byte
 }
 
 Result<ReadBandwidth> MeasureReadBandwidth(WorkerPool& pool, uint64_t buffer_bytes, int passes, Isa isa) {
-  const SumLinesFn sum_lines = SelectSumLines(isa);
   const int64_t lines = static_cast<int64_t>(buffer_bytes / kLineBytes);
-  if (lines < pool.size()) {
-    return InvalidArgument("a bandwidth buffer of {} bytes is too small for {} workers", buffer_bytes, pool.size());
-  }
-  if (passes < 1) return InvalidArgument("{} passes asked for; at least one is needed", passes);
+  BELLHOP_TRY(CheckRequest(pool, buffer_bytes, passes));
   BELLHOP_TRY_ASSIGN(const AlignedBuffer buffer, AlignedBuffer::Create(buffer_bytes, MemoryTag::kOther));
   std::byte* const data = buffer.bytes().data();
-  const auto part = [&](int worker, int workers) { return WorkerPool::Split(lines, 1, worker, workers); };
-
   pool.Run([&](int worker, int workers) {  // first touch places the pages on the worker's node
-    const RowRange range = part(worker, workers);
+    const RowRange range = WorkerPool::Split(lines, 1, worker, workers);
     std::memset(data + range.begin * kLineBytes, worker + 1, static_cast<size_t>(range.size()) * kLineBytes);
   });
-  std::vector<uint64_t> sums(static_cast<size_t>(pool.size()) * 8);  // a cache line for each worker
-  std::vector<double> rates;
-  const double bytes = static_cast<double>(lines) * kLineBytes;
-  for (int pass = 0; pass < passes; ++pass) {
-    const int64_t start = MonotonicNs();
-    pool.Run([&](int worker, int workers) {
-      const RowRange range = part(worker, workers);
-      sums[static_cast<size_t>(worker) * 8] +=
-          sum_lines(data + range.begin * kLineBytes, static_cast<size_t>(range.size()) * kLineBytes);
-    });
-    rates.push_back(bytes / static_cast<double>(std::max<int64_t>(MonotonicNs() - start, 1)));
-  }
+  const Sums sums = ReadPasses(pool, data, lines, passes, SelectSumLines(isa));
   // The sums are used, so the loads cannot be optimised away; their value proves that every line was read.
   for (int worker = 0; worker < pool.size(); ++worker) {
     const uint64_t byte = static_cast<uint64_t>(worker + 1) & 0xff;
     const uint64_t line = byte * 0x0101010101010101u * 8;
-    const uint64_t expected =
-        line * static_cast<uint64_t>(part(worker, pool.size()).size()) * static_cast<uint64_t>(passes);
-    if (sums[static_cast<size_t>(worker) * 8] != expected) {
+    const uint64_t expected = line * static_cast<uint64_t>(WorkerPool::Split(lines, 1, worker, pool.size()).size()) *
+                              static_cast<uint64_t>(passes);
+    if (sums.of_workers[static_cast<size_t>(worker)] != expected) {
       return Internal("memory read back wrong during the bandwidth measurement (worker {})", worker);
     }
   }
-  ReadBandwidth result;
-  result.gb_per_s = Median(rates);  // bytes per ns
-  result.min_gb_per_s = rates.front();
-  result.max_gb_per_s = rates.back();
-  result.buffer_bytes = buffer_bytes;
-  result.passes = passes;
-  return result;
+  return Summary(sums.rates, buffer_bytes, passes);
+}
+
+Result<ReadBandwidth> MeasureReadBandwidth(WorkerPool& pool, HostSpan<const std::byte> memory, int passes, Isa isa) {
+  BELLHOP_TRY(CheckRequest(pool, memory.size(), passes));
+  if (reinterpret_cast<uintptr_t>(memory.data()) % kLineBytes != 0) {
+    return InvalidArgument("memory for a bandwidth measurement must begin on a cache line of {} bytes", kLineBytes);
+  }
+  const auto lines = static_cast<int64_t>(memory.size() / kLineBytes);
+  const SumLinesFn sum_lines = SelectSumLines(isa);
+  // The same memory gives the same sums twice; the comparison keeps the loads.
+  const Sums first = ReadPasses(pool, memory.data(), lines, 1, sum_lines);
+  const Sums sums = ReadPasses(pool, memory.data(), lines, passes, sum_lines);
+  for (size_t worker = 0; worker < first.of_workers.size(); ++worker) {
+    if (sums.of_workers[worker] != first.of_workers[worker] * static_cast<uint64_t>(passes)) {
+      return Internal("memory changed during the bandwidth measurement (worker {})", worker);
+    }
+  }
+  return Summary(sums.rates, memory.size(), passes);
 }
 
 double MeasureRoundTripNs(WorkerPool& pool, int runs) {

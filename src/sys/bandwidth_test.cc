@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sys/aligned_buffer.h"
 #include "sys/thread_affinity.h"
 
 namespace bellhop::sys {
@@ -33,6 +34,23 @@ TEST(BandwidthTest, ReadsTheWholeBuffer) {
       }
     }
   }
+}
+
+TEST(BandwidthTest, ReadsMemoryOfTheCaller) {
+  auto pool = MakePool(2);
+  const auto buffer = std::move(AlignedBuffer::Create(64 * 1000 + 10, MemoryTag::kOther)).value();
+  for (size_t i = 0; i < buffer.size(); ++i) buffer.bytes()[i] = static_cast<std::byte>(i * 7);
+  const Result<ReadBandwidth> result = MeasureReadBandwidth(*pool, buffer.bytes(), 3);
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_GT(result->min_gb_per_s, 0);
+  EXPECT_LE(result->min_gb_per_s, result->gb_per_s);
+  EXPECT_LE(result->gb_per_s, result->max_gb_per_s);
+  EXPECT_EQ(result->buffer_bytes, buffer.size());
+
+  const HostSpan<const std::byte> crooked = buffer.bytes().subspan(8);
+  EXPECT_EQ(MeasureReadBandwidth(*pool, crooked, 1).status().code(), StatusCode::kInvalidArgument);
+  const HostSpan<const std::byte> short_of_workers = buffer.bytes().subspan(0, 64);
+  EXPECT_EQ(MeasureReadBandwidth(*pool, short_of_workers, 1).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(BandwidthTest, BadRequests) {
