@@ -42,6 +42,7 @@ std::string Plural(int64_t count, std::string_view noun) {
 
 void CheckInstructionSets(const sys::CpuCaps& caps, Group* cpu) {
   std::string value(sys::IsaName(caps.isa));
+  if (caps.isa == sys::Isa::kAmx) value += " (also avx512, avx2, reference)";
   if (caps.isa == sys::Isa::kAvx512) value += " (also avx2, reference)";
   if (caps.isa == sys::Isa::kAvx2) value += " (also reference)";
   const std::pair<bool, const char*> features[] = {

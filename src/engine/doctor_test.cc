@@ -118,7 +118,7 @@ TEST(DoctorTest, AnUnlimitedMachineHasNoNotes) {
   facts.topology.memory_available_bytes = 120 * kGiB;
   facts.topology.memlock_limit_bytes = UINT64_MAX;
   facts.host.cpu_model = "Test CPU 9000";
-  facts.caps.isa = sys::Isa::kAvx512;
+  facts.caps.isa = sys::Isa::kAmx;
   facts.caps.avx512_vnni = facts.caps.amx_bf16 = true;
   facts.huge_page_mode = "madvise";
   std::vector<DoctorLine> lines;
@@ -128,7 +128,7 @@ TEST(DoctorTest, AnUnlimitedMachineHasNoNotes) {
   CheckMeasurements(Measurements{.threads = 16, .read_gb_per_s = 96.44, .round_trip_ns = 1900}, {}, &lines);
   ExpectSound(lines);
   for (const DoctorLine& line : lines) EXPECT_EQ(line.level, CheckLevel::kOk) << line.name << ": " << line.value;
-  EXPECT_EQ(Find(lines, "CPU", "instruction sets").value, "avx512 (also avx2, reference) VNNI");
+  EXPECT_EQ(Find(lines, "CPU", "instruction sets").value, "amx (also avx512, avx2, reference) VNNI");
   EXPECT_EQ(Find(lines, "CPU", "AMX").value, "usable: bf16");
   EXPECT_EQ(Find(lines, "Measured", "memory read bandwidth").value, "96.4 GB/s (16 threads)");
   EXPECT_EQ(Find(lines, "Measured", "worker round trip").value, "1.9 us (16 threads)");

@@ -1,5 +1,6 @@
 #include "engine/process.h"
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
@@ -61,13 +62,15 @@ MachineSummary DescribeMachine() {
   const sys::CpuCaps caps = sys::DetectCpu();
   MachineSummary machine;
   machine.cpu = sys::ReadHostInfo(topology).cpu_model;
-  machine.isa = std::string(sys::IsaName(caps.isa));
+  // AMX is named among the features, so that machines with and without the permission share a name.
+  const std::string_view vectors = sys::IsaName(std::min(caps.isa, sys::Isa::kAvx512));
+  machine.isa = std::string(vectors);
   if (caps.avx512_vnni) machine.isa += ",vnni";
   if (caps.avx512_bf16) machine.isa += ",bf16";
   if (caps.avx512_fp16) machine.isa += ",fp16";
   if (caps.amx_bf16 || caps.amx_int8) machine.isa += ",amx";
   machine.cores = topology.physical_cores;
-  machine.slug = fmt::format("{}-{}c", sys::IsaName(caps.isa), machine.cores);
+  machine.slug = fmt::format("{}-{}c", vectors, machine.cores);
   if (const auto devices = cuda::ListDevices(); devices.ok() && !devices->empty()) {
     machine.gpu = devices->front().name;
     machine.driver = cuda::FormatCudaVersion(devices->front().driver_version);

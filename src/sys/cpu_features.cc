@@ -79,6 +79,7 @@ std::string_view IsaName(Isa isa) {
     case Isa::kReference: return "reference";
     case Isa::kAvx2: return "avx2";
     case Isa::kAvx512: return "avx512";
+    case Isa::kAmx: return "amx";
   }
   return "reference";
 }
@@ -118,6 +119,7 @@ CpuCaps CapsFromCpuid(const CpuidSnapshot& s) {
   const bool amx = CpuReportsAmx(s) && s.amx_granted;
   caps.amx_bf16 = amx && Bit(s.leaf7.edx, 22);
   caps.amx_int8 = amx && Bit(s.leaf7.edx, 25);
+  if (caps.amx_bf16 && caps.avx512_bf16) caps.isa = Isa::kAmx;
   return caps;
 }
 
@@ -128,7 +130,7 @@ CpuCaps DetectCpu() {
 
 Result<CpuCaps> LimitIsa(const CpuCaps& caps, std::string_view name) {
   if (name == "auto") return caps;
-  for (const Isa isa : {Isa::kReference, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (name != IsaName(isa)) continue;
     if (isa > caps.isa) {
       return Unsupported("ISA '{}' cannot be used: this CPU ({}) or its operating system lacks it; available: {}", name,
@@ -136,7 +138,9 @@ Result<CpuCaps> LimitIsa(const CpuCaps& caps, std::string_view name) {
     }
     if (isa == caps.isa) return caps;
     CpuCaps lowered;  // the finer features all build on AVX-512
+    if (isa == Isa::kAvx512) lowered = caps;
     lowered.isa = isa;
+    lowered.amx_bf16 = lowered.amx_int8 = false;
     lowered.model_name = caps.model_name;
     return lowered;
   }

@@ -9,10 +9,13 @@
 
 namespace bellhop::sys {
 
-// Kernel bundles, worst to best. kAvx2 = AVX2 + FMA + F16C; kAvx512 = F, BW, DQ, VL and kAvx2.
-enum class Isa : uint8_t { kReference, kAvx2, kAvx512 };
+// Kernel bundles, worst to best. kAvx2 = AVX2 + FMA + F16C; kAvx512 = F, BW, DQ, VL and kAvx2; kAmx = AMX-TILE,
+// AMX-BF16, AVX512_BF16 and kAvx512, with the operating system's permission. Few kernel families have rows for kAmx;
+// the others use kAvx512 there.
+enum class Isa : uint8_t { kReference, kAvx2, kAvx512, kAmx };
+inline constexpr Isa kAllIsas[] = {Isa::kReference, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
-std::string_view IsaName(Isa isa);  // "reference", "avx2", "avx512"
+std::string_view IsaName(Isa isa);  // "reference", "avx2", "avx512", "amx"
 
 struct CpuCaps {
   Isa isa = Isa::kReference;  // best bundle to use
@@ -24,8 +27,8 @@ struct CpuCaps {
 
 CpuCaps DetectCpu();
 
-// `caps` lowered to the named bundle ("reference", "avx2", "avx512", "auto"). kInvalidArgument for an unknown name,
-// kUnsupported for one that this CPU lacks; both list what there is.
+// `caps` lowered to the named bundle ("reference", "avx2", "avx512", "amx", "auto"). Finer features above the bundle
+// are cleared. kInvalidArgument for an unknown name, kUnsupported for one that this CPU lacks; both list what there is.
 Result<CpuCaps> LimitIsa(const CpuCaps& caps, std::string_view name);
 
 }  // namespace bellhop::sys

@@ -31,7 +31,7 @@ CpuidSnapshot FullServer() {
 
 TEST(CpuFeaturesTest, FullServerHasEverything) {
   const CpuCaps caps = CapsFromCpuid(FullServer());
-  EXPECT_EQ(caps.isa, Isa::kAvx512);
+  EXPECT_EQ(caps.isa, Isa::kAmx);
   EXPECT_TRUE(caps.avx512_vnni && caps.avx512_bf16 && caps.avx512_fp16 && caps.avx512_vbmi);
   EXPECT_TRUE(caps.amx_bf16 && caps.amx_int8);
   EXPECT_EQ(caps.model_name, "Test CPU");
@@ -64,6 +64,24 @@ TEST(CpuFeaturesTest, AmxNeedsPermissionAndTileState) {
   s = FullServer();
   s.xcr0 = 0x202e7;  // TILECFG without TILEDATA
   EXPECT_FALSE(CapsFromCpuid(s).amx_bf16);
+  EXPECT_EQ(CapsFromCpuid(s).isa, Isa::kAvx512);
+}
+
+TEST(CpuFeaturesTest, AmxNeedsBf16TilesAndBf16Vectors) {
+  EXPECT_EQ(CapsFromCpuid(FullServer()).isa, Isa::kAmx);
+
+  CpuidSnapshot s = FullServer();
+  s.leaf7.edx &= ~B(22);  // AMX-BF16
+  EXPECT_EQ(CapsFromCpuid(s).isa, Isa::kAvx512);
+  EXPECT_TRUE(CapsFromCpuid(s).amx_int8);
+
+  s = FullServer();
+  s.leaf7.edx &= ~B(24);  // AMX-TILE
+  EXPECT_EQ(CapsFromCpuid(s).isa, Isa::kAvx512);
+
+  s = FullServer();
+  s.leaf7_1.eax &= ~B(5);  // AVX512_BF16
+  EXPECT_EQ(CapsFromCpuid(s).isa, Isa::kAvx512);
 }
 
 TEST(CpuFeaturesTest, BundlesNeedAllTheirParts) {
@@ -94,7 +112,9 @@ TEST(CpuFeaturesTest, AgreesWithProcCpuinfo) {
   const CpuCaps caps = DetectCpu();
   const bool avx2 = has("avx2") && has("fma") && has("f16c");
   const bool avx512 = avx2 && has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
-  EXPECT_EQ(caps.isa, avx512 ? Isa::kAvx512 : avx2 ? Isa::kAvx2 : Isa::kReference);
+  // Tiles need a permission besides, which /proc/cpuinfo does not know.
+  const bool amx = avx512 && has("avx512_bf16") && has("amx_tile") && has("amx_bf16") && caps.amx_bf16;
+  EXPECT_EQ(caps.isa, amx ? Isa::kAmx : avx512 ? Isa::kAvx512 : avx2 ? Isa::kAvx2 : Isa::kReference);
   EXPECT_EQ(caps.avx512_vnni, avx512 && has("avx512_vnni"));
   EXPECT_EQ(caps.avx512_bf16, avx512 && has("avx512_bf16"));
   EXPECT_EQ(caps.avx512_fp16, avx512 && has("avx512_fp16"));
@@ -111,8 +131,14 @@ TEST(CpuFeaturesTest, LimitIsaLowersAndClearsFinerFeatures) {
   EXPECT_FALSE(avx2->avx512_vnni || avx2->amx_bf16 || avx2->amx_int8);
   EXPECT_EQ(avx2->model_name, "Test CPU");
   EXPECT_EQ(LimitIsa(caps, "reference")->isa, Isa::kReference);
-  EXPECT_TRUE(LimitIsa(caps, "avx512")->amx_bf16);
-  EXPECT_TRUE(LimitIsa(caps, "auto")->amx_bf16);
+  Result<CpuCaps> avx512 = LimitIsa(caps, "avx512");
+  EXPECT_EQ(avx512->isa, Isa::kAvx512);
+  EXPECT_TRUE(avx512->avx512_vnni && avx512->avx512_bf16);
+  EXPECT_FALSE(avx512->amx_bf16 || avx512->amx_int8);
+  for (const char* name : {"amx", "auto"}) {
+    EXPECT_EQ(LimitIsa(caps, name)->isa, Isa::kAmx) << name;
+    EXPECT_TRUE(LimitIsa(caps, name)->amx_bf16) << name;
+  }
 }
 
 TEST(CpuFeaturesTest, LimitIsaErrorsListWhatThereIs) {

@@ -25,7 +25,7 @@ std::vector<float> AllLogits(const std::string& path, const std::vector<TokenId>
 
 std::vector<std::string> IsasOfThisMachine() {
   std::vector<std::string> names = {"reference"};
-  for (const std::string name : {"avx2", "avx512"}) {
+  for (const std::string name : {"avx2", "avx512", "amx"}) {
     config::EngineConfig config;
     config.model_path = ShippedModel();
     config.runtime.isa = name;

@@ -20,7 +20,7 @@ using moe::NumericClass;
 
 std::vector<sys::CpuCaps> CapsOfThisMachine() {
   std::vector<sys::CpuCaps> all;
-  for (const char* isa : {"reference", "avx2", "avx512"}) {
+  for (const char* isa : {"reference", "avx2", "avx512", "amx"}) {
     const auto caps = sys::LimitIsa(sys::DetectCpu(), isa);
     if (caps.ok()) all.push_back(*caps);
   }

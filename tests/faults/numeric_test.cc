@@ -167,7 +167,7 @@ TEST(NumericFaultTest, ClampedActivationsKeepNanOnEveryIsa) {
     const size_t per_expert = t.dims[0] * t.dims[1];
     v.Map(t.name, [&](size_t i, float x) { return i % per_expert == 0 ? kNan : x; });
     const std::string path = dir.Write(v);
-    for (const std::string isa : {"reference", "avx2", "avx512"}) {
+    for (const std::string isa : {"reference", "avx2", "avx512", "amx"}) {
       for (const config::ActMode act : {config::ActMode::kAuto, config::ActMode::kF32}) {
         const Adjust adjust = [&](auto& c) {
           c.runtime.isa = isa;
