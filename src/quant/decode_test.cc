@@ -91,7 +91,9 @@ TEST(DecodeTest, IntegersAndDoublesConvert) {
 }
 
 TEST(DecodeTest, NothingIsReadOrWrittenForZeroElements) {
-  for (const FormatTraits& t : AllFormats()) DecodeRow(t.format, nullptr, 0, nullptr);
+  for (const FormatTraits& t : AllFormats()) {
+    if (!t.planar) DecodeRow(t.format, nullptr, 0, nullptr);
+  }
 }
 
 TEST(DecodeTest, PlainFormatsPassNanAndInfThrough) {

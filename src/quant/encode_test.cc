@@ -265,7 +265,7 @@ TEST(EncodeTest, FormatsWithoutEncoderAreRefused) {
       ++refused;
     }
   }
-  EXPECT_EQ(refused, 12);  // F64, four integer types, seven IQ types
+  EXPECT_EQ(refused, 21);  // F64, four integer types, seven IQ types, nine planar ones
 }
 
 TEST(EncodeTest, ExactEncodersRefuseValuesBeyondTheHalfScale) {

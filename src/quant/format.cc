@@ -10,6 +10,10 @@ namespace {
 using enum EncoderKind;
 using F = WeightFormat;
 
+constexpr FormatTraits PlanarRow(WeightFormat format, std::string_view name) {
+  return {format, name, kNoGgufId, 1, 0, 1, false, true, kNone, true};
+}
+
 // Indexed by WeightFormat. Columns: format, name, GGUF id, elements and bytes per block, scale group, minimum,
 // holds weights, encoder.
 constexpr std::array<FormatTraits, kWeightFormatCount> kTraits = {{
@@ -48,6 +52,15 @@ constexpr std::array<FormatTraits, kWeightFormatCount> kTraits = {{
     {F::kNVFP4, "NVFP4", 40, 64, 36, 16, false, true, kExact},
     {F::kQ1_0, "Q1_0", 41, 128, 18, 128, false, true, kExact},
     {F::kQ2_0, "Q2_0", 42, 64, 18, 64, false, true, kExact},
+    PlanarRow(F::kInt4, "INT4"),
+    PlanarRow(F::kInt4Sm80, "INT4_SM80"),
+    PlanarRow(F::kInt3, "INT3"),
+    PlanarRow(F::kInt8, "INT8"),
+    PlanarRow(F::kInt8Sm80, "INT8_SM80"),
+    PlanarRow(F::kMxfp4Planar, "MXFP4_PLANAR"),
+    PlanarRow(F::kNvfp4Planar, "NVFP4_PLANAR"),
+    PlanarRow(F::kMxfp4KMajor, "MXFP4_KMAJOR"),
+    PlanarRow(F::kNvfp4KMajor, "NVFP4_KMAJOR"),
 }};
 
 constexpr bool TraitsAreInEnumOrder() {
@@ -77,7 +90,7 @@ std::span<const FormatTraits> AllFormats() { return kTraits; }
 
 std::optional<WeightFormat> FormatFromGgufId(uint32_t id) {
   for (const FormatTraits& t : kTraits) {
-    if (t.gguf_id == id) return t.format;
+    if (t.gguf_id == id && !t.planar) return t.format;
   }
   return std::nullopt;
 }
@@ -91,6 +104,10 @@ std::optional<WeightFormat> FormatFromName(std::string_view name) {
 
 Result<uint64_t> RowBytes(WeightFormat format, uint64_t cols) {
   const FormatTraits& t = Traits(format);
+  if (t.planar) {
+    return InvalidArgument("a row of {} lies in several planes; ask for the size of the whole matrix (MatrixBytes)",
+                           t.name);
+  }
   if (cols % t.block_elems != 0) {
     return InvalidArgument("a row of {} elements is not whole {} blocks; the row length must be a multiple of {}", cols,
                            t.name, t.block_elems);

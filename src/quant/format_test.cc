@@ -28,9 +28,12 @@ constexpr Expected kExpected[] = {
     {"NVFP4", 40, 64, 36},    {"Q1_0", 41, 128, 18},    {"Q2_0", 42, 64, 18},
 };
 
+constexpr const char* kPlanar[] = {"INT4",         "INT4_SM80",    "INT3",         "INT8",        "INT8_SM80",
+                                   "MXFP4_PLANAR", "NVFP4_PLANAR", "MXFP4_KMAJOR", "NVFP4_KMAJOR"};
+
 TEST(FormatTest, TableMatchesTheFormatDescription) {
-  ASSERT_EQ(std::size(kExpected), static_cast<size_t>(kWeightFormatCount));
-  ASSERT_EQ(AllFormats().size(), std::size(kExpected));
+  ASSERT_EQ(std::size(kExpected) + std::size(kPlanar), static_cast<size_t>(kWeightFormatCount));
+  ASSERT_EQ(AllFormats().size(), static_cast<size_t>(kWeightFormatCount));
   for (const Expected& e : kExpected) {
     const auto format = FormatFromGgufId(e.id);
     ASSERT_TRUE(format.has_value()) << e.name;
@@ -49,16 +52,32 @@ TEST(FormatTest, EveryFormatRoundTripsThroughIdAndName) {
     const auto format = static_cast<WeightFormat>(i);
     const FormatTraits& t = Traits(format);
     EXPECT_EQ(t.format, format);
-    EXPECT_EQ(FormatFromGgufId(t.gguf_id), format);
+    if (!t.planar) {
+      EXPECT_EQ(FormatFromGgufId(t.gguf_id), format);
+      ids.insert(t.gguf_id);
+    }
     EXPECT_EQ(FormatFromName(t.name), format);
     std::string lower(t.name);
     for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     EXPECT_EQ(FormatFromName(lower), format) << lower;
-    ids.insert(t.gguf_id);
     names.insert(t.name);
   }
-  EXPECT_EQ(ids.size(), static_cast<size_t>(kWeightFormatCount));
+  EXPECT_EQ(ids.size(), std::size(kExpected));
   EXPECT_EQ(names.size(), static_cast<size_t>(kWeightFormatCount));
+}
+
+TEST(FormatTest, PlanarFormatsHoldWeightsButAreNotOfGguf) {
+  for (const char* name : kPlanar) {
+    const auto format = FormatFromName(name);
+    ASSERT_TRUE(format.has_value()) << name;
+    const FormatTraits& t = Traits(*format);
+    EXPECT_TRUE(t.planar && t.weights) << name;
+    EXPECT_EQ(t.gguf_id, kNoGgufId) << name;
+    EXPECT_EQ(t.encoder, EncoderKind::kNone) << name;  // not offered by `quantize`
+    EXPECT_FALSE(RowBytes(*format, 64).ok()) << name;
+  }
+  EXPECT_FALSE(FormatFromGgufId(kNoGgufId).has_value());
+  for (const Expected& e : kExpected) EXPECT_FALSE(Traits(*FormatFromName(e.name)).planar) << e.name;
 }
 
 TEST(FormatTest, WithdrawnAndUnknownIdsAreRefused) {
@@ -84,6 +103,7 @@ TEST(FormatTest, ScaleGroupsAreWhatTheKernelsRelyOn) {
   EXPECT_EQ(group("Q1_0"), 128u);
   for (const char* name : {"TQ1_0", "TQ2_0", "Q8_K"}) EXPECT_EQ(group(name), 256u);
   for (const FormatTraits& t : AllFormats()) {
+    if (t.planar) continue;
     if (t.block_elems == 1) {
       EXPECT_EQ(t.scale_group, 1u) << t.name;
     }
