@@ -117,6 +117,32 @@ struct BenchOptions {
   std::vector<double> residency = {0};  // percent of the experts in GPU slots
   int32_t repetitions = 5;
   BenchFormat format = BenchFormat::kMarkdown;
+  std::string out;                     // result file, always JSON; empty: none
+  std::vector<std::string> arguments;  // the command line as given, for result files
+};
+
+enum class BenchClass : uint8_t { kAuto, kDecode, kPrompt };
+
+// One synthetic layer of experts. Formats are names for the engine: this folder knows no weight format.
+struct OpbenchOptions {
+  OutputOptions output;
+  Device device = Device::kAuto;
+  bool pin_threads = true;
+  int32_t hidden = 2560;
+  int32_t inter = 640;
+  int32_t experts = 0;  // 0: as many as fill rotate_bytes
+  int32_t active = 8;   // experts of one call
+  int32_t topk = 0;     // of them those that one row uses; 0: all
+  std::vector<std::string> formats = {"all"};
+  std::vector<std::string> isas = {"all"};
+  std::vector<int32_t> rows = {1, 2, 4, 8, 16, 64, 256};
+  std::vector<int32_t> threads = {0};
+  BenchClass bench_class = BenchClass::kAuto;
+  uint64_t rotate_bytes = uint64_t{2} << 30;
+  int32_t repetitions = 15;
+  uint64_t seed = 1;
+  BenchFormat format = BenchFormat::kMarkdown;
+  std::string out;                     // result file, always JSON; empty: none
   std::vector<std::string> arguments;  // the command line as given, for result files
 };
 
@@ -143,8 +169,8 @@ struct HelpRequest {
 };
 struct VersionRequest {};
 
-using CommandOptions =
-    std::variant<HelpRequest, VersionRequest, RunOptions, InspectOptions, TokenizeOptions, LogitsOptions,
-                 PerplexityOptions, ProfileOptions, BenchOptions, QuantizeCommandOptions, DoctorCommandOptions>;
+using CommandOptions = std::variant<HelpRequest, VersionRequest, RunOptions, InspectOptions, TokenizeOptions,
+                                    LogitsOptions, PerplexityOptions, ProfileOptions, BenchOptions, OpbenchOptions,
+                                    QuantizeCommandOptions, DoctorCommandOptions>;
 
 }  // namespace bellhop::config

@@ -386,7 +386,7 @@ Result<Command> ParseCommandLine(const std::vector<std::string>& arguments, cons
   });
   if (command == commands.end()) return ParseProgram(commands, arguments);
 
-  storage.bench.arguments = arguments;
+  storage.bench.arguments = storage.opbench.arguments = arguments;
   BELLHOP_TRY_ASSIGN(GivenMap given, ReadArguments(*command, {arguments.begin() + 1, arguments.end()}));
   if (given.contains("help")) return Command{command->name, HelpRequest{CommandHelp(*command)}, {}, {}};
   AddEnvironment(*command, environment, &given);

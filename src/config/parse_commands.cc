@@ -105,9 +105,10 @@ void AddRuntime(CommandSpec* command, RuntimeConfig* runtime, bool with_lists) {
                             IntegerSetter(&runtime->threads, 0, kMaxThreads, "0: one per core"),
                             fmt::format("{}", runtime->threads)));
     options.push_back(Value(
-        "isa", {}, "NAME", "CPU kernels: reference, avx2, avx512 or auto for the best",
+        "isa", {}, "NAME", "CPU kernels: reference, avx2, avx512, amx or auto for the best",
         ChoiceSetter<std::string>(
-            &runtime->isa, {{"auto", "auto"}, {"reference", "reference"}, {"avx2", "avx2"}, {"avx512", "avx512"}}),
+            &runtime->isa,
+            {{"auto", "auto"}, {"reference", "reference"}, {"avx2", "avx2"}, {"avx512", "avx512"}, {"amx", "amx"}}),
         runtime->isa));
   }
   options.push_back(Flag("no-pin", {}, "Do not bind threads to cores", FlagSetter(&runtime->pin_threads, false)));
@@ -413,6 +414,28 @@ CommandSpec ProfileCommand(OptionStorage* storage) {
   return command;
 }
 
+// --json is another way to say --output json.
+void AddBenchOutput(CommandSpec* command, BenchFormat* format, std::string* out, OutputOptions* output) {
+  Append(command, kOutput,
+         {
+             Rival("format", Value("output", {"-o"}, "FORMAT", "md, csv or json",
+                                   ChoiceSetter<BenchFormat>(format, {{"md", BenchFormat::kMarkdown},
+                                                                      {"csv", BenchFormat::kCsv},
+                                                                      {"json", BenchFormat::kJson}}),
+                                   "md")),
+             Value("out", {}, "FILE", "Also write the result file, JSON whatever --output says", TextSetter(out)),
+         });
+  AddOutput(command, output, "As --output json");
+  for (OptionSpec& option : command->options) {
+    if (option.name == "json") option.rivals = "format";
+  }
+}
+
+void FinishBenchOutput(BenchFormat* format, OutputOptions* output) {
+  if (output->json) *format = BenchFormat::kJson;
+  if (*format == BenchFormat::kJson) output->json = true;
+}
+
 CommandSpec BenchCommand(OptionStorage* storage) {
   BenchOptions* const o = &storage->bench;
   CommandSpec command{.name = "bench",
@@ -435,8 +458,8 @@ CommandSpec BenchCommand(OptionStorage* storage) {
                "0"),
           List("threads", {"-t"}, "N,...", "CPU threads; 0: one per physical core within the CPU quota",
                IntegerListSetter(&o->threads, 0, kMaxThreads), "0"),
-          List("isa", {}, "NAME,...", "CPU kernels: reference, avx2, avx512 or auto",
-               NameListSetter(&o->isas, {"auto", "reference", "avx2", "avx512"}), "auto"),
+          List("isa", {}, "NAME,...", "CPU kernels: reference, avx2, avx512, amx or auto",
+               NameListSetter(&o->isas, {"auto", "reference", "avx2", "avx512", "amx"}), "auto"),
           List("residency", {}, "P,...", "Percent of the experts in GPU slots; above 0 needs a GPU",
                PercentListSetter(&o->residency), "0"),
           Value("reps", {}, "N", "Repetitions of each case, after one that is not counted",
@@ -444,21 +467,90 @@ CommandSpec BenchCommand(OptionStorage* storage) {
       });
   AddContext(&command, &o->engine.context, storage);
   AddRuntime(&command, &o->engine.runtime, true);
-  Append(&command, kOutput,
-         {Rival("format", Value("output", {"-o"}, "FORMAT", "md, csv or json",
-                                ChoiceSetter<BenchFormat>(&o->format, {{"md", BenchFormat::kMarkdown},
-                                                                       {"csv", BenchFormat::kCsv},
-                                                                       {"json", BenchFormat::kJson}}),
-                                "md"))});
-  AddOutput(&command, &o->output, "As --output json");
+  AddBenchOutput(&command, &o->format, &o->out, &o->output);
   command.finish = [o, storage]() -> Status {
-    if (o->output.json) o->format = BenchFormat::kJson;
-    if (o->format == BenchFormat::kJson) o->output.json = true;
+    FinishBenchOutput(&o->format, &o->output);
     return FinishContext(&o->engine.context, *storage);
   };
-  for (OptionSpec& option : command.options) {
-    if (option.name == "json") option.rivals = "format";
-  }
+  return command;
+}
+
+void AddOpbenchCases(CommandSpec* command, OpbenchOptions* o) {
+  constexpr int64_t kMaxWidth = 1 << 20;
+  constexpr int64_t kMaxExperts = 1 << 20;
+  constexpr int64_t kMaxRows = 8192;
+  constexpr int64_t kMaxActive = 1024;
+  Append(
+      command, "Layer",
+      {
+          Value("hidden", {}, "N", "Width of the layer's input and output", IntegerSetter(&o->hidden, 1, kMaxWidth),
+                fmt::format("{}", o->hidden)),
+          Value("inter", {}, "N", "Inner width of an expert", IntegerSetter(&o->inter, 1, kMaxWidth),
+                fmt::format("{}", o->inter)),
+          Value("active", {}, "N", "Experts that a call computes", IntegerSetter(&o->active, 1, kMaxActive),
+                fmt::format("{}", o->active)),
+          Value("topk", {}, "N", "Experts that each row uses, at most --active",
+                IntegerSetter(&o->topk, 0, kMaxActive, "0: all active ones"), "all active ones"),
+          Value("experts", {}, "N", "Experts in memory; calls take them in turn",
+                IntegerSetter(&o->experts, 0, kMaxExperts, "0: as many as fill --rotate"), "as many as fill --rotate"),
+          Value("rotate", {}, "SIZE", "Weights of different calls do not repeat within SIZE",
+                ByteSizeSetter(&o->rotate_bytes), "2GiB"),
+          Value("seed", {"-s"}, "N", "Seed of weights and activations", WholeSetter(&o->seed),
+                fmt::format("{}", o->seed)),
+      });
+  Append(command, "Cases",
+         {
+             List("format", {}, "NAME,...",
+                  "Weight formats: all, gguf, onnx, a GGUF name such as q4_k, or an ONNX one with its scale group: "
+                  "int4_b32, int4sm80_b64, int3_b64, int8_b32, mxfp4_b32, nvfp4_b16",
+                  TextItemsSetter(&o->formats), "all"),
+             List("isa", {}, "NAME,...", "CPU kernels: reference, avx2, avx512, amx, auto for the best or all",
+                  NameListSetter(&o->isas, {"all", "auto", "reference", "avx2", "avx512", "amx"}), "all"),
+             List("rows", {}, "N,...", "Rows of a call", IntegerListSetter(&o->rows, 1, kMaxRows), "1,2,4,8,16,64,256"),
+             List("threads", {"-t"}, "N,...", "CPU threads; 0: one per physical core within the CPU quota",
+                  IntegerListSetter(&o->threads, 0, kMaxThreads), "0"),
+             Value("class", {}, "NAME", "Numeric class: decode, prompt, or auto: decode up to 32 rows",
+                   ChoiceSetter<BenchClass>(
+                       &o->bench_class,
+                       {{"auto", BenchClass::kAuto}, {"decode", BenchClass::kDecode}, {"prompt", BenchClass::kPrompt}}),
+                   "auto"),
+             Value("reps", {}, "N", "Timed calls of each case, after one that is not counted; reference: fewer",
+                   IntegerSetter(&o->repetitions, 1, 10000), fmt::format("{}", o->repetitions)),
+         });
+}
+
+CommandSpec OpbenchCommand(OpbenchOptions* o) {
+  CommandSpec command{.name = "opbench",
+                      .arguments = "",
+                      .summary = "Measure one layer of experts with synthetic weights",
+                      .description =
+                          "Times one mixture-of-experts layer, from routes in memory to the combined output, for each "
+                          "weight format, kernel bundle and number of rows, beside the read bandwidth measured in the "
+                          "same run with the same threads. Weights are random and come from memory, not from caches.",
+                      .options = {},
+                      .finish = {},
+                      .take = [o] { return CommandOptions(*o); }};
+  AddOpbenchCases(&command, o);
+  Append(&command, kWhere,
+         {
+             Value("device", {}, "NAME", "cpu, cuda or auto",
+                   ChoiceSetter<Device>(&o->device,
+                                        {{"auto", Device::kAuto}, {"cpu", Device::kCpu}, {"cuda", Device::kCuda}}),
+                   "auto"),
+             Flag("no-pin", {}, "Do not bind threads to cores", FlagSetter(&o->pin_threads, false)),
+         });
+  AddBenchOutput(&command, &o->format, &o->out, &o->output);
+  command.finish = [o]() -> Status {
+    FinishBenchOutput(&o->format, &o->output);
+    if (o->topk > o->active) {
+      return InvalidArgument("--topk {} exceeds --active {}: a row cannot use more experts than the call has", o->topk,
+                             o->active);
+    }
+    if (o->experts != 0 && o->experts < o->active) {
+      return InvalidArgument("--experts {} is less than --active {}; raise it or leave it out", o->experts, o->active);
+    }
+    return Status();
+  };
   return command;
 }
 
@@ -538,6 +630,7 @@ std::vector<CommandSpec> BuildCommands(OptionStorage* storage) {
   commands.push_back(PerplexityCommand(storage));
   commands.push_back(ProfileCommand(storage));
   commands.push_back(BenchCommand(storage));
+  commands.push_back(OpbenchCommand(&storage->opbench));
   commands.push_back(QuantizeCommand(&storage->quantize));
   commands.push_back(DoctorCommand(&storage->doctor));
   for (CommandSpec& command : commands) {

@@ -81,8 +81,8 @@ std::string ProgramHelp(const std::vector<CommandSpec>& commands) {
 }
 
 std::string CommandHelp(const CommandSpec& command) {
-  std::string text = fmt::format("Usage: bellhop {} {} [options]\n\n{}\n", command.name, command.arguments,
-                                 Wrap(command.description, 0));
+  std::string text = fmt::format("Usage: bellhop {}{}{} [options]\n\n{}\n", command.name,
+                                 command.arguments.empty() ? "" : " ", command.arguments, Wrap(command.description, 0));
   // Groups in the order of their first option; later members join theirs.
   std::vector<std::string> groups;
   for (const OptionSpec& option : command.options) {

@@ -57,6 +57,7 @@ struct OptionStorage {
   PerplexityOptions perplexity;
   ProfileOptions profile;
   BenchOptions bench;
+  OpbenchOptions opbench;
   QuantizeCommandOptions quantize;
   DoctorCommandOptions doctor;
   // llama.cpp's separate cache types of the command that is parsed; merged into its ContextConfig.

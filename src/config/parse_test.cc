@@ -265,8 +265,10 @@ TEST_F(ParseTest, ListsAddUpWithinALayerAndAHigherLayerReplacesThem) {
 }
 
 TEST_F(ParseTest, NumberListsReplaceTheirDefault) {
-  const auto bench = Parse<BenchOptions>({"bench", "--pp", "16,32", "--pp", "64", "--tg", "0", "-t", "1,2", "--isa",
-                                          "avx2,reference", "--residency", "0,25%", "-o", "csv", "-d", "8"});
+  const auto bench =
+      Parse<BenchOptions>({"bench", "--pp", "16,32", "--pp", "64", "--tg", "0", "-t", "1,2", "--isa", "avx2,reference",
+                           "--residency", "0,25%", "-o", "csv", "-d", "8", "--out", "b.json"});
+  EXPECT_EQ(bench.out, "b.json");
   EXPECT_EQ(bench.prompt_tokens, (std::vector<int32_t>{16, 32, 64}));
   EXPECT_EQ(bench.decode_tokens, (std::vector<int32_t>{0}));
   EXPECT_EQ(bench.depths, (std::vector<int32_t>{8}));
@@ -277,6 +279,70 @@ TEST_F(ParseTest, NumberListsReplaceTheirDefault) {
   EXPECT_EQ(Parse<BenchOptions>({"bench"}).prompt_tokens, (std::vector<int32_t>{512}));
   EXPECT_EQ(Parse<BenchOptions>({"bench", "--json"}).format, BenchFormat::kJson);
   EXPECT_TRUE(Parse<BenchOptions>({"bench", "-o", "json"}).output.json);
+}
+
+TEST_F(ParseTest, OpbenchFillsItsStruct) {
+  const auto defaults = Parse<OpbenchOptions>({"opbench"});
+  EXPECT_EQ(defaults.hidden, 2560);
+  EXPECT_EQ(defaults.inter, 640);
+  EXPECT_EQ(defaults.active, 8);
+  EXPECT_EQ(defaults.formats, (Arguments{"all"}));
+  EXPECT_EQ(defaults.isas, (Arguments{"all"}));
+  EXPECT_EQ(defaults.rows, (std::vector<int32_t>{1, 2, 4, 8, 16, 64, 256}));
+  EXPECT_EQ(defaults.rotate_bytes, uint64_t{2} << 30);
+  EXPECT_EQ(defaults.arguments, (Arguments{"opbench"}));
+  environment_.variables = {{"BELLHOP_ROTATE", "64MiB"}, {"BELLHOP_FORMAT", "q4_0"}, {"BELLHOP_CLASS", "prompt"}};
+  const auto opbench = Parse<OpbenchOptions>({"opbench",
+                                              "--hidden",
+                                              "2048",
+                                              "--inter",
+                                              "768",
+                                              "--active",
+                                              "4",
+                                              "--topk",
+                                              "2",
+                                              "--experts",
+                                              "128",
+                                              "--format",
+                                              "int4_b32,q8_0",
+                                              "--format",
+                                              "mxfp4",
+                                              "--isa",
+                                              "avx2,amx",
+                                              "--rows",
+                                              "1,8",
+                                              "-t",
+                                              "1,2",
+                                              "--reps",
+                                              "3",
+                                              "--seed",
+                                              "18446744073709551615",
+                                              "--device",
+                                              "cpu",
+                                              "--no-pin",
+                                              "-o",
+                                              "csv",
+                                              "--out",
+                                              "r.json"});
+  EXPECT_EQ(opbench.hidden, 2048);
+  EXPECT_EQ(opbench.inter, 768);
+  EXPECT_EQ(opbench.active, 4);
+  EXPECT_EQ(opbench.topk, 2);
+  EXPECT_EQ(opbench.experts, 128);
+  EXPECT_EQ(opbench.formats, (Arguments{"int4_b32", "q8_0", "mxfp4"}));
+  EXPECT_EQ(opbench.isas, (Arguments{"avx2", "amx"}));
+  EXPECT_EQ(opbench.rows, (std::vector<int32_t>{1, 8}));
+  EXPECT_EQ(opbench.threads, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(opbench.repetitions, 3);
+  EXPECT_EQ(opbench.seed, UINT64_MAX);
+  EXPECT_EQ(opbench.device, Device::kCpu);
+  EXPECT_FALSE(opbench.pin_threads);
+  EXPECT_EQ(opbench.format, BenchFormat::kCsv);
+  EXPECT_EQ(opbench.out, "r.json");
+  EXPECT_EQ(opbench.rotate_bytes, uint64_t{64} << 20);
+  EXPECT_EQ(opbench.bench_class, BenchClass::kPrompt);
+  EXPECT_EQ(Parse<OpbenchOptions>({"opbench"}).formats, (Arguments{"q4_0"}));
+  EXPECT_TRUE(Parse<OpbenchOptions>({"opbench", "-o", "json"}).output.json);
 }
 
 TEST_F(ParseTest, OtherCommandsFillTheirStructs) {
@@ -354,7 +420,7 @@ TEST_F(ParseTest, ErrorsNameOptionValueAndWhatIsAccepted) {
       {{"--ram", "-1"}, "--ram '-1': expects a size"},
       {{"--gpu-experts", "101%"}, "--gpu-experts '101%': expects a number of experts per layer, or a share"},
       {{"--gpu-experts", "-3"}, "expects a number of experts"},
-      {{"--isa", "sse9"}, "--isa 'sse9': expects auto, reference, avx2 or avx512"},
+      {{"--isa", "sse9"}, "--isa 'sse9': expects auto, reference, avx2, avx512 or amx"},
       {{"--device", "tpu"}, "--device 'tpu': expects auto, cpu or cuda"},
       {{"--act", "f16"}, "--act 'f16': expects auto or f32"},
       {{"--offload", "always"}, "--offload 'always': expects off, auto or required"},
@@ -411,7 +477,19 @@ TEST_F(ParseTest, ErrorsOfOtherCommands) {
       {{"bench", "-o", "xml"}, "--output 'xml': expects md, csv or json"},
       {{"bench", "-o", "md", "--json"}, "--output and --json exclude each other"},
       {{"bench", "--residency", "101"}, "--residency '101': expects percentages from 0 to 100"},
-      {{"bench", "--isa", "avx3"}, "--isa 'avx3': expects auto, reference, avx2 or avx512"},
+      {{"opbench", "--hidden", "0"}, "--hidden '0': expects a whole number from 1"},
+      {{"opbench", "--rotate", "0"}, "--rotate '0': expects a size such as 2GiB"},
+      {{"opbench", "--rotate", "auto"}, "--rotate 'auto': expects a size such as 2GiB"},
+      {{"opbench", "--rows", "0"}, "--rows '0': expects a whole number from 1"},
+      {{"opbench", "--format", "q4_0,"}, "expects a name, or several with commas between them"},
+      {{"opbench", "--isa", "sse"}, "--isa 'sse': expects all, auto, reference, avx2, avx512 or amx"},
+      {{"opbench", "--class", "x"}, "--class 'x': expects auto, decode or prompt"},
+      {{"opbench", "--seed", "-1"}, "--seed '-1': expects a whole number from 0"},
+      {{"opbench", "--active", "2", "--topk", "3"}, "--topk 3 exceeds --active 2"},
+      {{"opbench", "--experts", "7"}, "--experts 7 is less than --active 8"},
+      {{"opbench", "-o", "md", "--json"}, "--output and --json exclude each other"},
+      {{"opbench", "model.gguf"}, "unexpected argument 'model.gguf'"},
+      {{"bench", "--isa", "avx3"}, "--isa 'avx3': expects auto, reference, avx2, avx512 or amx"},
   };
   for (const auto& [arguments, expected] : cases) EXPECT_MENTIONS(Error(arguments), expected);
 }
@@ -555,6 +633,11 @@ TEST_F(ParseTest, DefaultsInTheHelpAreTheRealOnes) {
   EXPECT_EQ(storage.bench.decode_tokens, BenchOptions().decode_tokens);
   EXPECT_EQ(storage.bench.repetitions, BenchOptions().repetitions);
   EXPECT_EQ(storage.bench.format, BenchOptions().format);
+  EXPECT_EQ(storage.opbench.hidden, OpbenchOptions().hidden);
+  EXPECT_EQ(storage.opbench.rows, OpbenchOptions().rows);
+  EXPECT_EQ(storage.opbench.formats, OpbenchOptions().formats);
+  EXPECT_EQ(storage.opbench.rotate_bytes, OpbenchOptions().rotate_bytes);
+  EXPECT_EQ(storage.opbench.repetitions, OpbenchOptions().repetitions);
   EXPECT_EQ(storage.perplexity.corpus.window, CorpusOptions().window);
   EXPECT_EQ(storage.inspect.max_array, InspectOptions().max_array);
   EXPECT_EQ(storage.logits.top, LogitsOptions().top);

@@ -221,6 +221,27 @@ Setter SizeSetter(std::optional<uint64_t>* out) {
   };
 }
 
+Setter ByteSizeSetter(uint64_t* out) {
+  return [=](std::string_view text) -> Status {
+    const Result<uint64_t> bytes = ParseByteSize(text);
+    if (!bytes.ok() || *bytes == 0) return InvalidArgument("expects a size such as 2GiB, 2GB or 512MiB");
+    *out = *bytes;
+    return Status();
+  };
+}
+
+Setter WholeSetter(uint64_t* out) {
+  return [=](std::string_view text) -> Status {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      return InvalidArgument("expects a whole number from 0 to {}", UINT64_MAX);
+    }
+    *out = value;
+    return Status();
+  };
+}
+
 Setter ExpertShareSetter(std::optional<uint32_t>* count, std::optional<double>* percent) {
   return [=](std::string_view text) -> Status {
     if (!text.empty() && text.back() == '%') {
@@ -287,6 +308,17 @@ Setter NameListSetter(std::vector<std::string>* out, std::vector<std::string> na
       if (std::find(names.begin(), names.end(), item) == names.end()) {
         return InvalidArgument("expects {}, or several with commas between them", JoinWords(names));
       }
+      out->emplace_back(item);
+      return Status();
+    });
+  };
+}
+
+Setter TextItemsSetter(std::vector<std::string>* out) {
+  return [=, defaults = DefaultsOnce()](std::string_view text) mutable -> Status {
+    defaults.ClearFirst(out);
+    return ForEachItem(text, [&](std::string_view item) -> Status {
+      if (item.empty()) return InvalidArgument("expects a name, or several with commas between them");
       out->emplace_back(item);
       return Status();
     });

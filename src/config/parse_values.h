@@ -27,6 +27,8 @@ Setter TextSetter(std::string* out);  // not empty
 Setter LiteralSetter(std::optional<std::string>* out);
 Setter FlagSetter(bool* out, bool value_when_on = true);
 Setter SizeSetter(std::optional<uint64_t>* out);
+Setter ByteSizeSetter(uint64_t* out);  // a size that cannot be 0 or auto
+Setter WholeSetter(uint64_t* out);     // any 64-bit number
 // "12" experts per layer or "25%" of all.
 Setter ExpertShareSetter(std::optional<uint32_t>* count, std::optional<double>* percent);
 
@@ -35,6 +37,7 @@ Setter IntegerListSetter(std::vector<int32_t>* out, int64_t low, int64_t high);
 Setter IdListSetter(std::optional<std::vector<int32_t>>* out);
 Setter PercentListSetter(std::vector<double>* out);
 Setter NameListSetter(std::vector<std::string>* out, std::vector<std::string> names);
+Setter TextItemsSetter(std::vector<std::string>* out);  // not empty
 // Lists of whole values.
 Setter TextListSetter(std::vector<std::string>* out);
 Setter LogitBiasSetter(std::vector<std::pair<int32_t, float>>* out);
