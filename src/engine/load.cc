@@ -31,9 +31,6 @@ std::string_view KvTypeName(kernels::KvType type) {
 // Buffers for the logits of several prompt rows at once, within this many bytes; at least one row.
 constexpr uint64_t kLogitsBufferBytes = 64 << 20;
 constexpr uint64_t kMaxProfileBytes = 1 << 30;
-// Longer than sampling and text handling between two steps (waking a sleeping worker costs 60-300 us a step), and short
-// enough not to hurt others on a busy machine.
-constexpr int kSpinUs = 200;
 
 std::string JoinFormats(const std::set<std::string_view>& names) {
   std::string joined;
@@ -123,7 +120,7 @@ Status TextEngineImpl::MakePool() {
   topology_ = sys::ReadTopology();
   BELLHOP_TRY_ASSIGN(sys::WorkerPool::Options workers,
                      ChooseWorkers(topology_, config_.runtime.threads, config_.runtime.pin_threads, &plan_notes_));
-  workers.spin_us = kSpinUs;
+  workers.spin_us = kWorkerSpinUs;
   BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create(workers));
   return Status();
 }
