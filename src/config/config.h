@@ -14,6 +14,10 @@ enum class ActMode : uint8_t { kAuto, kF32 };                   // kF32: prompts
 enum class KvCacheType : uint8_t { kAuto, kF32, kF16, kBF16 };  // kAuto: f16, or f32 with --act f32
 enum class OffloadMode : uint8_t { kOff, kAuto, kRequired };
 enum class MissLane : uint8_t { kAuto, kCpu, kPcie, kSplit };
+// Experts copied to huge pages at load. kAuto: when the machine has them and the copy fits; kRequired: else an error.
+enum class HugePagesMode : uint8_t { kOff, kAuto, kRequired };
+// The mapped model read into memory at load. kAuto: when it fits; kRequired: else an error.
+enum class PrefaultMode : uint8_t { kOff, kAuto, kRequired };
 
 // Where the model runs and with what budgets.
 struct RuntimeConfig {
@@ -27,6 +31,8 @@ struct RuntimeConfig {
   std::optional<double> gpu_experts_percent;
   OffloadMode offload = OffloadMode::kAuto;
   MissLane miss_lane = MissLane::kAuto;
+  HugePagesMode huge_pages = HugePagesMode::kOff;  // docs/decisions/0008: what it gains where, and what it costs
+  PrefaultMode prefault = PrefaultMode::kAuto;
   bool deterministic = false;
   std::string profile_path;  // STRP popularity profile; empty: none
 };

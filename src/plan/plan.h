@@ -20,17 +20,21 @@ struct MachineInfo {
   uint64_t memory_limit_bytes = 0;      // cgroup limit, 0: none
   int32_t gpus = 0;                     // usable by this build
   std::string no_gpu_reason;            // why gpus is 0
+  // For --hugepages: why there are none for the experts, with the remedy; empty: there are.
+  std::string no_huge_pages_reason = {};
+  bool reserved_huge_pages = false;  // they come from a pool that is not part of the available memory
 };
 
 // Bytes that the model needs beside its weights, as model/ computes them.
 struct MemoryNeeds {
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;
+  uint64_t expert_copy_bytes = 0;  // of a copy of all experts, padding included
 };
 
 struct MemoryLine {
   MemoryTag tag = MemoryTag::kOther;
-  std::string where;  // "mapped file", "host", "GPU 0"
+  std::string where;  // "mapped file", "huge pages", "host", "GPU 0"
   uint64_t bytes = 0;
 };
 
@@ -39,11 +43,13 @@ struct Plan {
   std::vector<MemoryLine> memory;
   uint64_t host_bytes = 0;         // allocated, without the mapped file
   uint64_t mapped_bytes = 0;       // weights read where they lie
+  bool copy_experts = false;       // to huge pages, before the first step
+  bool prefault = false;           // read what is mapped into memory before the first step
   std::vector<std::string> notes;  // decisions and fallbacks, each with its reason
 };
 
-// kInvalidArgument for a budget or device that cannot be honoured, naming the flag; kOutOfMemory with a table of needs
-// when the host budget does not hold them.
+// kInvalidArgument for a budget, device or kind of memory that cannot be honoured, naming the flag; kOutOfMemory with
+// the needs when the host budget does not hold them.
 Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& machine,
                       const config::RuntimeConfig& runtime, const MemoryNeeds& needs, const ExpertProfile* profile);
 

@@ -92,6 +92,102 @@ TEST(PlanTest, AContainersLimitHoldsWhateverRamSays) {
   EXPECT_NE(plan.status().message().find("--ram"), std::string_view::npos) << plan.status().ToString();
 }
 
+RuntimeConfig HugePages(config::HugePagesMode mode) {
+  RuntimeConfig runtime;
+  runtime.device = config::Device::kCpu;
+  runtime.huge_pages = mode;
+  return runtime;
+}
+
+TEST(PlanTest, ACopyOfTheExpertsIsChargedToTheBudget) {
+  MachineInfo machine = CpuOnly();
+  const MemoryNeeds needs{.kv_bytes = 500, .workspace_bytes = 50, .expert_copy_bytes = 4096};
+  for (const auto mode : {config::HugePagesMode::kAuto, config::HugePagesMode::kRequired}) {
+    machine.memory_available_bytes = 500 + 50 + 4096 + 100;
+    auto plan = MakePlan(TwoLayerModel(), machine, HugePages(mode), needs, nullptr);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_TRUE(plan->copy_experts);
+    EXPECT_TRUE(plan->prefault);
+    EXPECT_EQ(plan->host_bytes, 550u + 4096u);
+    EXPECT_EQ(plan->mapped_bytes, 100u);
+    EXPECT_EQ(plan->memory[1].where, "huge pages");
+    EXPECT_EQ(plan->memory[1].bytes, 4096u);
+    EXPECT_TRUE(plan->notes.empty());
+
+    --machine.memory_available_bytes;
+    plan = MakePlan(TwoLayerModel(), machine, HugePages(mode), needs, nullptr);
+    if (mode == config::HugePagesMode::kRequired) {
+      ASSERT_FALSE(plan.ok());
+      EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+      EXPECT_NE(plan.status().message().find("--hugepages required"), std::string_view::npos);
+      EXPECT_NE(plan.status().message().find("4.10 kB"), std::string_view::npos) << plan.status().ToString();
+      continue;
+    }
+    ASSERT_TRUE(plan.ok());  // the mapped file still fits
+    EXPECT_FALSE(plan->copy_experts);
+    EXPECT_TRUE(plan->prefault);
+    EXPECT_EQ(plan->mapped_bytes, 4100u);
+    EXPECT_EQ(plan->memory[1].where, "mapped file");
+    ASSERT_EQ(plan->notes.size(), 1u);
+    EXPECT_NE(plan->notes[0].find("--hugepages auto"), std::string::npos);
+  }
+}
+
+TEST(PlanTest, APoolOfHugePagesIsNotAvailableMemory) {
+  MachineInfo machine = CpuOnly();
+  machine.reserved_huge_pages = true;
+  machine.memory_available_bytes = 700;
+  const MemoryNeeds needs{.kv_bytes = 500, .workspace_bytes = 50, .expert_copy_bytes = 4096};
+  auto plan = MakePlan(TwoLayerModel(), machine, HugePages(config::HugePagesMode::kRequired), needs, nullptr);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_TRUE(plan->copy_experts);
+  EXPECT_TRUE(plan->prefault);  // of the other weights
+  // --ram limits everything.
+  RuntimeConfig runtime = HugePages(config::HugePagesMode::kRequired);
+  runtime.ram_bytes = 4000;
+  EXPECT_FALSE(MakePlan(TwoLayerModel(), machine, runtime, needs, nullptr).ok());
+}
+
+TEST(PlanTest, WithoutHugePagesTheReasonIsGiven) {
+  MachineInfo machine = CpuOnly();
+  machine.no_huge_pages_reason = "transparent huge pages are off; turn them on";
+  const auto required = MakePlan(TwoLayerModel(), machine, HugePages(config::HugePagesMode::kRequired), {}, nullptr);
+  ASSERT_FALSE(required.ok());
+  EXPECT_EQ(required.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(required.status().message().find("turn them on"), std::string_view::npos);
+  const auto wished = MakePlan(TwoLayerModel(), machine, HugePages(config::HugePagesMode::kAuto), {}, nullptr);
+  ASSERT_TRUE(wished.ok());
+  EXPECT_FALSE(wished->copy_experts);
+  EXPECT_NE(wished->notes.at(0).find("turn them on"), std::string::npos);
+  const auto off = MakePlan(TwoLayerModel(), machine, HugePages(config::HugePagesMode::kOff), {}, nullptr);
+  ASSERT_TRUE(off.ok());
+  EXPECT_TRUE(off->notes.empty());
+}
+
+TEST(PlanTest, OnlyModelsThatFitAreReadAhead) {
+  RuntimeConfig runtime;
+  runtime.device = config::Device::kCpu;
+  MachineInfo machine = CpuOnly();
+  const MemoryNeeds needs{.kv_bytes = 500, .workspace_bytes = 50};
+  machine.memory_available_bytes = 4100 + 550;
+  EXPECT_TRUE(MakePlan(TwoLayerModel(), machine, runtime, needs, nullptr)->prefault);
+  runtime.prefault = config::PrefaultMode::kOff;
+  EXPECT_FALSE(MakePlan(TwoLayerModel(), machine, runtime, needs, nullptr)->prefault);
+  machine.memory_available_bytes -= 1;
+  runtime.prefault = config::PrefaultMode::kAuto;
+  EXPECT_FALSE(MakePlan(TwoLayerModel(), machine, runtime, needs, nullptr)->prefault);
+  runtime.prefault = config::PrefaultMode::kRequired;
+  const auto refused = MakePlan(TwoLayerModel(), machine, runtime, needs, nullptr);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(refused.status().message().find("--prefault required"), std::string_view::npos);
+  // A machine that does not say how much memory it has: only on request.
+  machine.memory_available_bytes = 0;
+  EXPECT_TRUE(MakePlan(TwoLayerModel(), machine, runtime, needs, nullptr)->prefault);
+  runtime.prefault = config::PrefaultMode::kAuto;
+  EXPECT_FALSE(MakePlan(TwoLayerModel(), machine, runtime, needs, nullptr)->prefault);
+}
+
 TEST(PlanTest, NeedsThatOverflowAreOutOfMemory) {
   for (const MemoryNeeds& needs :
        {MemoryNeeds{UINT64_MAX, UINT64_MAX}, MemoryNeeds{UINT64_MAX, 1}, MemoryNeeds{UINT64_MAX - 100, 50}}) {
