@@ -238,7 +238,20 @@ class BenchTest(ProgramTest):
             self.assertEqual(len(case["seconds"]), 2)
             self.assertGreater(case["tokens_per_s"], 0)
             self.assertLessEqual(case["ms_per_token"], case["ms_per_token_p90"])
-            self.assertEqual("gbps" in case, case["test"].startswith("tg"))
+            generates = case["test"].startswith("tg")
+            for key in ("gbps", "bound_tokens_per_s", "share_of_bound"):
+                self.assertEqual(key in case, generates, key)
+            if generates:
+                bound = result["ceilings"]["cpu_read_gbps"] * 1e9 / case["weight_bytes_per_token"]
+                self.assertAlmostEqual(case["bound_tokens_per_s"] / bound, 1)
+                self.assertAlmostEqual(case["share_of_bound"], 1e3 / case["ms_per_token"] / bound)
+
+    def test_out_is_the_same_file(self):
+        out = self.folder / "bench.json"
+        table = self.ok(*self.ARGUMENTS[:7], "--out", out)
+        self.assertIn("read bandwidth with", table)
+        result = json.loads(out.read_text())
+        self.assertEqual([c["test"] for c in result["cases"]], ["pp8", "tg4"])
 
     def test_tables(self):
         lines = self.ok(*self.ARGUMENTS[:7]).splitlines()

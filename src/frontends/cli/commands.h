@@ -14,6 +14,7 @@ Status Logits(const config::LogitsOptions& options, Console& console);
 Status Perplexity(const config::PerplexityOptions& options, Console& console);
 Status Profile(const config::ProfileOptions& options, Console& console);
 Status Bench(const config::BenchOptions& options, Console& console);
+Status Opbench(const config::OpbenchOptions& options, Console& console);
 Status Quantize(const config::QuantizeCommandOptions& options, Console& console);
 Status Doctor(const config::DoctorCommandOptions& options, Console& console);
 
