@@ -146,4 +146,16 @@ uint64_t ExpertStore::TotalBytes() const {
   return total;
 }
 
+std::vector<quant::QuantView> ExpertStore::Matrices() const {
+  std::vector<quant::QuantView> matrices;
+  for (const Layer& layer : layers_) {
+    for (const ExpertView& expert : layer.experts) {
+      for (const quant::QuantView* view : {&expert.gate, &expert.up, &expert.down}) {
+        if (view->rows > 0) matrices.push_back(*view);
+      }
+    }
+  }
+  return matrices;
+}
+
 }  // namespace bellhop::store

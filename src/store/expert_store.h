@@ -1,5 +1,5 @@
-// Where every expert's bytes are. The host tier is the mapped model file: experts are read where they lie and never
-// copied. (GPU slots and the bounded host cache are further tiers of the same store.)
+// Where every expert's bytes are. The host tier is the mapped model file, read where it lies, or one copy of all experts
+// on huge pages (host_memory.h). (GPU slots and the bounded host cache are further tiers of the same store.)
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "manifest/manifest.h"
 #include "quant/quant_view.h"
+#include "store/host_memory.h"
+#include "sys/host_region.h"
 
 namespace bellhop::store {
 
@@ -41,6 +43,13 @@ class ExpertStore {
   // Bytes of all experts of a layer, and of the whole model.
   uint64_t LayerBytes(LayerId layer) const;
   uint64_t TotalBytes() const;
+  // The matrices of all experts, in layer and expert order.
+  std::vector<quant::QuantView> Matrices() const;
+
+  // Copies all experts to huge pages, as far as the kernel gives them, and points every view there. Before anything has
+  // taken pointers from the views. On failure (kOutOfMemory, kIo, kCancelled) the store is as before.
+  Result<CopyReport> CopyToHugePages(const CopyOptions& options);
+  bool copied() const { return copy_.size() > 0; }
 
  private:
   struct Layer {
@@ -48,8 +57,20 @@ class ExpertStore {
     std::vector<float> gate_bias, up_bias, down_bias;  // [experts][width]
   };
   ExpertStore() = default;
+  // fn(QuantView*) for every matrix that there is.
+  template <typename Fn>
+  void ForEachMatrix(Fn&& fn) {
+    for (Layer& layer : layers_) {
+      for (ExpertView& expert : layer.experts) {
+        for (quant::QuantView* view : {&expert.gate, &expert.up, &expert.down}) {
+          if (view->rows > 0) fn(view);
+        }
+      }
+    }
+  }
 
   std::vector<Layer> layers_;
+  sys::HostRegion copy_;
   int64_t inner_ = 0;
 };
 

@@ -15,6 +15,9 @@ class PageSweep {
       : page_bytes_(page_bytes), on_page_(static_cast<size_t>(nodes)), plan_(plan) {}
 
   void Add(uint64_t begin, uint64_t end, int node_index) {
+    begin = std::max(begin, done_);  // what two matrices share counts once
+    if (begin >= end) return;
+    done_ = end;
     plan_->bytes += end - begin;
     while (begin < end) {
       const uint64_t page = begin / page_bytes_ * page_bytes_;
@@ -56,6 +59,7 @@ class PageSweep {
 
   uint64_t page_bytes_;
   uint64_t page_ = 0;
+  uint64_t done_ = 0;              // end of what was added
   bool touched_ = false;           // on_page_ holds something
   std::vector<uint64_t> on_page_;  // bytes by node on page_
   PagePlan* plan_;

@@ -68,8 +68,8 @@ struct PagePlan {
 };
 
 // Gives every page that matrices touch to the node that owns most of the bytes on it (the first one when equal).
-// `matrices` ascend by offset and do not overlap; page_bytes is not 0. A matrix smaller than a few pages is local in
-// part only, which local_share() tells.
+// `matrices` ascend by offset (of two that overlap the first one counts); page_bytes is not 0. A matrix smaller than a
+// few pages is local in part only, which local_share() tells.
 PagePlan AssignPages(const NodePartition& partition, HostSpan<const MatrixBytes> matrices, uint64_t page_bytes);
 
 }  // namespace bellhop::sys

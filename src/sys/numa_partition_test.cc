@@ -121,6 +121,20 @@ TEST(AssignPagesTest, NothingNeedsNoPages) {
   EXPECT_EQ(AssignPages(NodePartition({0, 1}), empty, kPage).local_share(), 1);
 }
 
+TEST(AssignPagesTest, MatricesThatOverlapCountOnce) {
+  const std::vector<MatrixBytes> matrices = {{.offset = 0, .rows = 8, .row_bytes = 2048},
+                                             {.offset = 0, .rows = 8, .row_bytes = 2048},
+                                             {.offset = 8192, .rows = 8, .row_bytes = 2048}};
+  const PagePlan plan = AssignPages(NodePartition({0, 1}), matrices, kPage);
+  EXPECT_EQ(plan.bytes, 24576u);
+  uint64_t end = 0;
+  for (const PageRun& run : plan.runs) {
+    EXPECT_EQ(run.begin, end);
+    end = run.end;
+  }
+  EXPECT_EQ(end, 24576u);
+}
+
 // Against a byte-by-byte count.
 TEST(AssignPagesTest, EqualsCountingBytes) {
   std::mt19937 random(7);
