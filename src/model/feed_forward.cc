@@ -24,7 +24,8 @@ void DenseFeedForward::Forward(const StepContext& step, MatView<const float> x, 
   moe::RunLinears(cpu, step.numeric_class, {fc1.data(), fc1.size()}, step.MatrixInput(x));
   cpu.pool->ParallelFor(rows, 4, [&](RowRange range) {
     for (int64_t m = range.begin; m < range.end; ++m) {
-      moe::ApplyActivation(*cpu.ops, activation_, step.gate + m * inner, step.up + m * inner, inner);
+      float* gate = step.gate + m * inner;
+      moe::ApplyActivation(*cpu.ops, activation_, gate, step.up + m * inner, inner, gate);
     }
   });
   const moe::LinearJob fc2{&down_, y};

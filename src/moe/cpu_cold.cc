@@ -1,170 +1,333 @@
 #include "moe/cpu_cold.h"
 
 #include <algorithm>
-#include <atomic>
+#include <cassert>
 #include <cstring>
 
 #include "base/units.h"
+#include "sys/spin_wait.h"
 
 namespace bellhop::moe {
 namespace {
 
-constexpr int64_t kRowGrain = 16;
+constexpr int64_t kLineFloats = 16;  // floats of a cache line
+
+// Rows of a unit of work. Large enough that a unit streams tens of KiB, small enough that the last units of a phase
+// end together: 8 gate and 8 up rows of 2,560 INT4 weights are 23 KB, 4 us of one core's bandwidth.
+constexpr int64_t kFc1UnitRows = 8;   // of gate and as many of up
+constexpr int64_t kFc2UnitRows = 16;  // of every expert
+
+int64_t WholeLines(int64_t floats) { return CeilDiv(floats, kLineFloats) * kLineFloats; }
+
+// Code bytes of row r, for prefetching.
+const std::byte* RowBytesAt(const Linear& linear, int64_t row) { return linear.weights.Row(row); }
+
+// Rows i of a job are rows rows[i] of x: evenly spaced ones need no copy.
+bool EvenlySpaced(const int32_t* rows, int32_t count) {
+  for (int32_t i = 2; i < count; ++i) {
+    if (rows[i] - rows[i - 1] != rows[1] - rows[0]) return false;
+  }
+  return true;
+}
+
+// Waits for an expert that still loads. False: its load failed.
+bool WaitUntilReady(const ColdRequest& request, int32_t expert) {
+  if (request.ready == nullptr) return true;
+  const std::atomic<ExpertReady>& state = request.ready[expert];
+  ExpertReady now;
+  // Acquire; pairs with the loader's release of the expert's bytes.
+  while ((now = state.load(std::memory_order_acquire)) == ExpertReady::kLoading) sys::CpuRelax();
+  return now == ExpertReady::kReady;
+}
+
+// After the experts of the call have left kLoading.
+bool HasFailed(const ColdRequest& request, int32_t expert) {
+  return request.ready != nullptr && request.ready[expert].load(std::memory_order_relaxed) == ExpertReady::kFailed;
+}
+bool RowHasFailed(const ColdRequest& request, int32_t row) {
+  if (request.ready == nullptr) return false;
+  const Routes& routes = request.routes;
+  for (int32_t r = row * routes.used; r < (row + 1) * routes.used; ++r) {
+    const bool miss = routes.skip == nullptr || routes.skip[r] == 0;
+    if (miss && HasFailed(request, routes.ids[r])) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
-void ApplyActivation(const kernels::VecOps& ops, const ActivationParams& params, float* gate, const float* up,
-                     int64_t n) {
-  switch (params.kind) {
-    case ExpertActivation::kSwiGlu: ops.swiglu(gate, up, n, gate); break;
-    case ExpertActivation::kSwiGluOai: ops.swiglu_oai(gate, up, params.alpha, params.limit, n, gate); break;
-    case ExpertActivation::kGeGlu: ops.geglu(gate, up, n, gate); break;
-  }
-}
+CpuColdPath::CpuColdPath(const CpuContext& cpu, const Options& options)
+    : cpu_(cpu),
+      options_(options),
+      fc1_work_(cpu.pool->size()),
+      fc2_work_(cpu.pool->size()),
+      barrier_(cpu.pool->size()) {}
 
 Result<std::unique_ptr<CpuColdPath>> CpuColdPath::Create(const store::ExpertStore& store, const CpuContext& cpu,
                                                          const Options& options, std::vector<std::string>* notes) {
+  std::vector<std::vector<Expert>> layers(static_cast<size_t>(store.layers()));
+  for (int32_t l = 0; l < store.layers(); ++l) {
+    for (int32_t e = 0; e < store.experts(LayerId(l)); ++e) {
+      BELLHOP_TRY_ASSIGN(Expert expert,
+                         MakeExpert(store.Host(LayerId(l), ExpertId(e)), options.numerics.activation, cpu.caps, notes));
+      layers[static_cast<size_t>(l)].push_back(expert);
+    }
+  }
+  return Create(std::move(layers), cpu, options);
+}
+
+Result<std::unique_ptr<CpuColdPath>> CpuColdPath::Create(std::vector<std::vector<Expert>> layers, const CpuContext& cpu,
+                                                         const Options& options) {
   // Routes are counted in int32.
   if (int64_t{options.max_rows} * options.max_used > INT32_MAX) {
     return InvalidArgument("{} rows of {} experts each are too many for one step; lower --batch-size", options.max_rows,
                            options.max_used);
   }
-  auto path = std::unique_ptr<CpuColdPath>(new CpuColdPath(cpu, options, store.inner()));
-  size_t max_experts = 0;
-  path->experts_.resize(static_cast<size_t>(store.layers()));
-  for (int32_t l = 0; l < store.layers(); ++l) {
-    std::vector<Expert>& layer = path->experts_[static_cast<size_t>(l)];
-    for (int32_t e = 0; e < store.experts(LayerId(l)); ++e) {
-      const store::ExpertView& view = store.Host(LayerId(l), ExpertId(e));
-      Expert expert;
-      BELLHOP_TRY_ASSIGN(expert.gate, MakeLinear(view.gate, view.gate_bias, view.gate_scale, cpu.caps, notes));
-      BELLHOP_TRY_ASSIGN(expert.up, MakeLinear(view.up, view.up_bias, view.up_scale, cpu.caps, notes));
-      BELLHOP_TRY_ASSIGN(expert.down, MakeLinear(view.down, view.down_bias, view.down_scale, cpu.caps, notes));
-      layer.push_back(expert);
-    }
-    max_experts = std::max(max_experts, layer.size());
-  }
-
-  const auto routes = static_cast<uint64_t>(options.max_rows) * static_cast<uint64_t>(options.max_used);
-  const uint64_t hidden = RoundUp(static_cast<uint64_t>(options.hidden), kRowGrain);
-  const uint64_t inner = RoundUp(static_cast<uint64_t>(path->inner_), kRowGrain);
-  const uint64_t floats = routes * (2 * hidden + 2 * inner);
-  BELLHOP_TRY_ASSIGN(path->workspace_, sys::AlignedBuffer::Create(floats * sizeof(float), MemoryTag::kWorkspace));
-  path->x_ = path->workspace_.as<float>().data();
-  path->gate_ = path->x_ + routes * hidden;
-  path->up_ = path->gate_ + routes * inner;
-  path->out_ = path->up_ + routes * inner;
-  path->counts_.resize(max_experts);
-  path->starts_.resize(max_experts);
-  path->order_.resize(routes);
-  path->position_.resize(routes);
-  path->groups_.reserve(max_experts);
+  auto path = std::unique_ptr<CpuColdPath>(new CpuColdPath(cpu, options));
+  path->layers_ = std::move(layers);
+  BELLHOP_TRY(path->AllocateBuffers());
   return path;
 }
 
-void CpuColdPath::GroupByExpert(LayerId layer, const Routes& routes, MatView<const float> x) {
-  const std::vector<Expert>& experts = experts_[layer.index()];
-  const int32_t total = routes.rows * routes.used;
-  std::fill(counts_.begin(), counts_.end(), 0);
-  auto is_miss = [&](int32_t r) { return routes.skip == nullptr || routes.skip[r] == 0; };
-  for (int32_t r = 0; r < total; ++r) {
-    if (is_miss(r)) ++counts_[static_cast<size_t>(routes.ids[r])];
+Status CpuColdPath::AllocateBuffers() {
+  size_t max_experts = 0;
+  for (const std::vector<Expert>& layer : layers_) {
+    max_experts = std::max(max_experts, layer.size());
+    for (const Expert& expert : layer) {
+      if (expert.hidden() != options_.hidden) {
+        return InvalidArgument("an expert of hidden size {} in a layer of {}", expert.hidden(), options_.hidden);
+      }
+      inner_ = std::max(inner_, expert.inner());
+    }
   }
-  groups_.clear();
-  int32_t start = 0;
-  for (size_t e = 0; e < experts.size(); ++e) {
-    starts_[e] = start;
-    if (counts_[e] > 0) groups_.push_back({&experts[e], start, counts_[e]});
-    start += counts_[e];
-  }
-  for (int32_t r = 0; r < total; ++r) {
-    position_[static_cast<size_t>(r)] = -1;
-    if (!is_miss(r)) continue;
-    const int32_t at = starts_[static_cast<size_t>(routes.ids[r])]++;
-    order_[static_cast<size_t>(at)] = r;
-    position_[static_cast<size_t>(r)] = at;
-    std::memcpy(x_ + at * options_.hidden, x.Row(r / routes.used),
-                static_cast<size_t>(options_.hidden) * sizeof(float));
+  inner_stride_ = WholeLines(inner_);
+  hidden_stride_ = WholeLines(options_.hidden);
+  const auto routes = static_cast<uint64_t>(options_.max_rows) * static_cast<uint64_t>(options_.max_used);
+  const auto row_floats = static_cast<uint64_t>(2 * hidden_stride_ + 3 * inner_stride_);
+  BELLHOP_TRY_ASSIGN(workspace_,
+                     sys::AlignedBuffer::Create(routes * row_floats * sizeof(float), MemoryTag::kWorkspace));
+  x_ = workspace_.as<float>().data();
+  fc1_ = x_ + static_cast<int64_t>(routes) * hidden_stride_;
+  hidden_ = fc1_ + static_cast<int64_t>(routes) * 2 * inner_stride_;
+  out_ = hidden_ + static_cast<int64_t>(routes) * inner_stride_;
+  groups_ = std::make_unique<ColdGroups>(static_cast<int32_t>(max_experts), static_cast<int32_t>(routes));
+  jobs_.reserve(max_experts);
+  return Status();
+}
+
+void CpuColdPath::PrepareJobs(const ColdRequest& request) {
+  const std::vector<Expert>& experts = layers_[request.layer.index()];
+  groups_->Build(request.routes, static_cast<int32_t>(experts.size()), request.ready);
+  const bool sliced = request.inner.begin != request.inner.end;
+  jobs_.clear();
+  for (const ColdGroup& group : groups_->groups()) {
+    const Expert& whole = experts[static_cast<size_t>(group.expert)];
+    const int32_t* rows = groups_->rows() + group.first;
+    Job job{.expert = sliced ? InnerSlice(whole, request.inner) : whole,
+            .x = {x_ + group.first * hidden_stride_, group.count, options_.hidden, hidden_stride_},
+            .fc1 = fc1_ + group.first * 2 * inner_stride_,
+            .hidden = hidden_ + group.first * inner_stride_,
+            .out = out_ + group.first * hidden_stride_,
+            .id = group.expert,
+            .count = group.count,
+            .gather = !EvenlySpaced(rows, group.count)};
+    if (!job.gather) {
+      const int64_t step = group.count > 1 ? rows[1] - rows[0] : 1;
+      job.x = {request.x.data + rows[0] * request.x.stride, group.count, options_.hidden, step * request.x.stride};
+    }
+    jobs_.push_back(job);
   }
 }
 
-void CpuColdPath::Fc1(const Group& group, NumericClass numeric_class, RowRange rows, int worker) {
-  const MatView<const float> x{x_ + group.first * options_.hidden, group.count, options_.hidden, options_.hidden};
-  const MatView<float> gate{gate_ + group.first * inner_, group.count, inner_, inner_};
-  const MatView<float> up{up_ + group.first * inner_, group.count, inner_, inner_};
-  if (numeric_class == NumericClass::kDecode) {
-    LinearDecode(group.expert->gate, x, gate, rows);
-    LinearDecode(group.expert->up, x, up, rows);
+void CpuColdPath::GatherRows(const ColdRequest& request, int worker, int workers) {
+  const RowRange range = sys::WorkerPool::Split(groups_->misses(), 1, worker, workers);
+  for (const Job& job : jobs_) {
+    if (!job.gather) continue;
+    const int64_t first = (job.out - out_) / hidden_stride_;
+    const int64_t begin = std::max(range.begin, first), end = std::min(range.end, first + job.count);
+    for (int64_t i = begin; i < end; ++i) {
+      std::memcpy(x_ + i * hidden_stride_, request.x.Row(groups_->rows()[i]),
+                  static_cast<size_t>(options_.hidden) * sizeof(float));
+    }
+  }
+}
+
+void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit) {
+  const Job& job = jobs_[static_cast<size_t>(unit / fc1_units_per_job_)];
+  const Expert& expert = job.expert;
+  const int64_t inner = expert.inner();
+  const int64_t begin = unit % fc1_units_per_job_ * kFc1UnitRows;
+  const RowRange rows{begin, std::min(begin + kFc1UnitRows, inner)};
+  if (rows.begin >= rows.end || !WaitUntilReady(request, job.id)) return;
+  const std::byte* next = nullptr;
+  if (next_unit >= 0) {
+    const Job& next_job = jobs_[static_cast<size_t>(next_unit / fc1_units_per_job_)];
+    next = RowBytesAt(next_job.expert.gate, std::min(next_unit % fc1_units_per_job_ * kFc1UnitRows, inner - 1));
+  }
+
+  const kernels::VecOps& ops = *cpu_.ops;
+  const int64_t stride = 2 * inner_stride_;
+  if (expert.layout == store::Fc1Layout::kInterleaved) {
+    const RowRange both{2 * rows.begin, 2 * rows.end};
+    LinearDecode(expert.gate, job.x, {job.fc1, job.count, 2 * inner, stride}, both, next);
+    for (int32_t m = 0; m < job.count; ++m) {
+      alignas(64) float gate[kFc1UnitRows], up[kFc1UnitRows];
+      ops.deinterleave(job.fc1 + m * stride + both.begin, rows.size(), gate, up);
+      ApplyActivation(ops, options_.numerics.activation, gate, up, rows.size(),
+                      job.hidden + m * inner_stride_ + rows.begin);
+    }
   } else {
-    LinearPrompt(cpu_, group.expert->gate, x, gate, rows, worker);
-    LinearPrompt(cpu_, group.expert->up, x, up, rows, worker);
+    const bool has_up = expert.layout == store::Fc1Layout::kSeparate;
+    float* up = job.fc1 + inner_stride_;
+    LinearDecode(expert.gate, job.x, {job.fc1, job.count, inner, stride}, rows,
+                 has_up ? RowBytesAt(expert.up, rows.begin) : next);
+    if (has_up) LinearDecode(expert.up, job.x, {up, job.count, inner, stride}, rows, next);
+    for (int32_t m = 0; m < job.count; ++m) {
+      ApplyActivation(ops, options_.numerics.activation, job.fc1 + m * stride + rows.begin,
+                      up + m * stride + rows.begin, rows.size(), job.hidden + m * inner_stride_ + rows.begin);
+    }
   }
-  for (int64_t m = 0; m < group.count; ++m) {
-    float* g = gate.Row(m) + rows.begin;
-    ApplyActivation(*cpu_.ops, options_.activation, g, up.Row(m) + rows.begin, rows.size());
-    if (numeric_class == NumericClass::kPrompt) cpu_.ops->round_bf16(g, rows.size(), g);
-  }
-}
-
-void CpuColdPath::Fc2(const Group& group, NumericClass numeric_class, RowRange rows, int worker) {
-  const MatView<const float> h{gate_ + group.first * inner_, group.count, inner_, inner_};
-  const MatView<float> out{out_ + group.first * options_.hidden, group.count, options_.hidden, options_.hidden};
-  if (numeric_class == NumericClass::kDecode) {
-    LinearDecode(group.expert->down, h, out, rows);
-  } else {
-    LinearPrompt(cpu_, group.expert->down, h, out, rows, worker);
+  if (options_.numerics.hidden == Rounding::kNone) return;
+  for (int32_t m = 0; m < job.count; ++m) {
+    ApplyRounding(ops, options_.numerics.hidden, rows.size(), job.hidden + m * inner_stride_ + rows.begin);
   }
 }
 
-void CpuColdPath::Combine(const Routes& routes, RowRange columns, MatView<float> y) const {
+void CpuColdPath::Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit) {
+  const int64_t begin = unit * kFc2UnitRows;
+  const RowRange rows{begin, std::min(begin + kFc2UnitRows, options_.hidden)};
+  for (size_t j = 0; j < jobs_.size(); ++j) {
+    const Job& job = jobs_[j];
+    if (HasFailed(request, job.id)) continue;
+    const std::byte* next = nullptr;
+    if (j + 1 < jobs_.size()) {
+      next = RowBytesAt(jobs_[j + 1].expert.down, rows.begin);
+    } else if (next_unit >= 0) {
+      next = RowBytesAt(jobs_[0].expert.down, next_unit * kFc2UnitRows);
+    }
+    const MatView<const float> h{job.hidden, job.count, job.expert.inner(), inner_stride_};
+    LinearDecode(job.expert.down, h, {job.out, job.count, options_.hidden, hidden_stride_}, rows, next);
+    if (options_.numerics.output == Rounding::kNone) continue;
+    for (int32_t m = 0; m < job.count; ++m) {
+      ApplyRounding(*cpu_.ops, options_.numerics.output, rows.size(), job.out + m * hidden_stride_ + rows.begin);
+    }
+  }
+  Combine(request, rows);
+}
+
+void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
+  const Routes& routes = request.routes;
   for (int32_t m = 0; m < routes.rows; ++m) {
-    float* row = y.Row(m) + columns.begin;
+    float* row = request.y.Row(m) + columns.begin;
     std::fill(row, row + columns.size(), 0.0f);
+    if (RowHasFailed(request, m)) continue;
     for (int32_t k = 0; k < routes.used; ++k) {
-      const int32_t at = position_[static_cast<size_t>(m * routes.used + k)];
+      const int32_t at = groups_->positions()[m * routes.used + k];
       if (at < 0) continue;
-      cpu_.ops->add_scaled(out_ + at * options_.hidden + columns.begin, routes.weights[m * routes.used + k],
+      cpu_.ops->add_scaled(out_ + at * hidden_stride_ + columns.begin, routes.weights[m * routes.used + k],
                            columns.size(), row);
     }
   }
 }
 
-void CpuColdPath::Run(LayerId layer, NumericClass numeric_class, const Routes& routes, MatView<const float> x,
-                      MatView<float> y) {
-  if (routes.rows == 0) return;
-  GroupByExpert(layer, routes, x);
-  const auto groups = static_cast<int64_t>(groups_.size());
-  if (numeric_class == NumericClass::kPrompt) {
-    // Experts have different numbers of rows, so tiles are taken from a shared counter; the result of a tile does not
-    // depend on who computes it.
-    auto run_tiles = [&](int64_t width, auto&& fn) {
-      const int64_t tiles = CeilDiv(width, CpuContext::kTileRows);
-      std::atomic<int64_t> next{0};
-      cpu_.pool->Run([&](int worker, int) {
-        for (int64_t t; (t = next.fetch_add(1, std::memory_order_relaxed)) < groups * tiles;) {
-          const int64_t begin = t % tiles * CpuContext::kTileRows;
-          fn(groups_[static_cast<size_t>(t / tiles)], RowRange{begin, std::min(begin + CpuContext::kTileRows, width)},
-             worker);
-        }
-      });
-    };
-    run_tiles(inner_, [&](const Group& g, RowRange rows, int worker) { Fc1(g, numeric_class, rows, worker); });
-    run_tiles(options_.hidden, [&](const Group& g, RowRange rows, int worker) { Fc2(g, numeric_class, rows, worker); });
-    cpu_.pool->ParallelFor(options_.hidden, kRowGrain, [&](RowRange columns) { Combine(routes, columns, y); });
-    return;
+void CpuColdPath::RunDecode(const ColdRequest& request) {
+  const auto jobs = static_cast<int64_t>(jobs_.size());
+  int64_t inner = 0;
+  bool gather = false;
+  for (const Job& job : jobs_) {
+    inner = std::max(inner, job.expert.inner());
+    gather |= job.gather;
   }
-  // Decode: each worker streams a contiguous share of all misses' rows.
-  const int64_t padded = static_cast<int64_t>(RoundUp(static_cast<uint64_t>(inner_), kRowGrain));
-  cpu_.pool->ParallelFor(groups * padded, kRowGrain, [&](RowRange range) {
-    for (int64_t g = range.begin / padded; g < groups && g * padded < range.end; ++g) {
-      const RowRange rows{std::max<int64_t>(range.begin - g * padded, 0), std::min(range.end - g * padded, inner_)};
-      if (rows.begin < rows.end) Fc1(groups_[static_cast<size_t>(g)], numeric_class, rows, 0);
+  fc1_units_per_job_ = CeilDiv(inner, kFc1UnitRows);
+  fc1_work_.Reset(jobs * fc1_units_per_job_);
+  fc2_work_.Reset(CeilDiv(options_.hidden, kFc2UnitRows));
+  cpu_.pool->Run([&](int worker, int workers) {
+    if (gather) {
+      GatherRows(request, worker, workers);
+      barrier_.Wait(worker);
+    }
+    for (int64_t unit; (unit = fc1_work_.Next(worker)) >= 0;) Fc1Unit(request, unit, fc1_work_.First(worker));
+    // The first weights of fc2 do not depend on fc1: they come in while the slowest worker finishes.
+    const int64_t first = fc2_work_.First(worker);
+    size_t job = 0;
+    int64_t offset = 0;
+    barrier_.Wait(worker, [&] {
+      if (first < 0 || job == jobs_.size()) return false;
+      const Linear& down = jobs_[job].expert.down;
+      const RowRange rows{first * kFc2UnitRows, std::min((first + 1) * kFc2UnitRows, options_.hidden)};
+      const int64_t bytes = rows.size() * down.weights.planes[0].row_bytes;
+      for (int line = 0; line < 16 && offset < bytes; ++line, offset += 64) {
+        __builtin_prefetch(RowBytesAt(down, rows.begin) + offset, 0, 2);
+      }
+      if (offset >= bytes) ++job, offset = 0;
+      return true;
+    });
+    for (int64_t unit; (unit = fc2_work_.Next(worker)) >= 0;) Fc2Unit(request, unit, fc2_work_.First(worker));
+  });
+}
+
+void CpuColdPath::RunPrompt(const ColdRequest& request) {
+  const auto jobs = static_cast<int64_t>(jobs_.size());
+  // Experts have different numbers of rows, so tiles are taken from a shared counter; the result of a tile does not
+  // depend on who computes it.
+  auto run_tiles = [&](int64_t width, auto&& fn) {
+    const int64_t tiles = CeilDiv(width, CpuContext::kTileRows);
+    std::atomic<int64_t> next{0};
+    cpu_.pool->Run([&](int worker, int) {
+      for (int64_t t; (t = next.fetch_add(1, std::memory_order_relaxed)) < jobs * tiles;) {
+        const int64_t begin = t % tiles * CpuContext::kTileRows;
+        fn(jobs_[static_cast<size_t>(t / tiles)], RowRange{begin, std::min(begin + CpuContext::kTileRows, width)},
+           worker);
+      }
+    });
+  };
+  cpu_.pool->Run([&](int worker, int workers) { GatherRows(request, worker, workers); });
+  run_tiles(inner_, [&](const Job& job, RowRange rows, int worker) {
+    const int64_t stride = 2 * inner_stride_;
+    if (!WaitUntilReady(request, job.id)) return;
+    LinearPrompt(cpu_, job.expert.gate, job.x, {job.fc1, job.count, inner_, stride}, rows, worker);
+    LinearPrompt(cpu_, job.expert.up, job.x, {job.fc1 + inner_stride_, job.count, inner_, stride}, rows, worker);
+    for (int32_t m = 0; m < job.count; ++m) {
+      const float* gate = job.fc1 + m * stride + rows.begin;
+      float* h = job.hidden + m * inner_stride_ + rows.begin;
+      ApplyActivation(*cpu_.ops, options_.numerics.activation, gate, gate + inner_stride_, rows.size(), h);
+      cpu_.ops->round_bf16(h, rows.size(), h);
     }
   });
-  cpu_.pool->ParallelFor(options_.hidden, kRowGrain, [&](RowRange columns) {
-    for (const Group& group : groups_) Fc2(group, numeric_class, columns, 0);
-    Combine(routes, columns, y);
+  run_tiles(options_.hidden, [&](const Job& job, RowRange rows, int worker) {
+    if (HasFailed(request, job.id)) return;
+    const MatView<const float> h{job.hidden, job.count, job.expert.inner(), inner_stride_};
+    LinearPrompt(cpu_, job.expert.down, h, {job.out, job.count, options_.hidden, hidden_stride_}, rows, worker);
   });
+  cpu_.pool->ParallelFor(options_.hidden, kLineFloats, [&](RowRange columns) { Combine(request, columns); });
+}
+
+void CpuColdPath::Run(const ColdRequest& request) {
+  const Routes& routes = request.routes;
+  if (routes.rows == 0) return;
+  PrepareJobs(request);
+  if (request.numeric_class == NumericClass::kPrompt) {
+    RunPrompt(request);
+  } else {
+    RunDecode(request);
+  }
+  if (request.failed_rows == nullptr) return;
+  for (int32_t m = 0; m < routes.rows; ++m) {
+    if (RowHasFailed(request, m)) request.failed_rows[m] = 1;
+  }
+}
+
+uint64_t CpuColdPath::WeightBytes(LayerId layer, const Routes& routes) const {
+  const std::vector<Expert>& experts = layers_[layer.index()];
+  std::vector<bool> seen(experts.size());
+  uint64_t bytes = 0;
+  for (int32_t r = 0; r < routes.rows * routes.used; ++r) {
+    const auto id = static_cast<size_t>(routes.ids[r]);
+    if ((routes.skip != nullptr && routes.skip[r] != 0) || seen[id]) continue;
+    seen[id] = true;
+    bytes += experts[id].bytes();
+  }
+  return bytes;
 }
 
 }  // namespace bellhop::moe

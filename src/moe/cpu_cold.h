@@ -1,42 +1,39 @@
-// The cold path: experts without a GPU slot, computed by the CPU where their bytes lie.
+// The cold path: experts without a GPU slot, computed by the CPU where their bytes lie. One call is one layer's misses,
+// in one phase of the pool: fc1 with the activation, a barrier, fc2 with the weighted sum.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/span.h"
 #include "base/status.h"
+#include "moe/cold_groups.h"
+#include "moe/expert.h"
 #include "moe/linear.h"
 #include "store/expert_store.h"
+#include "sys/phase_barrier.h"
+#include "sys/work_ranges.h"
 
 namespace bellhop::moe {
 
-enum class ExpertActivation : uint8_t {
-  kSwiGlu,     // silu(gate) * up
-  kSwiGluOai,  // gpt-oss: clamped, alpha 1.702, (up + 1)
-  kGeGlu,      // gelu(gate) * up
-};
-
-struct ActivationParams {
-  ExpertActivation kind = ExpertActivation::kSwiGlu;
-  float alpha = 1.702f;
-  float limit = 7.0f;
-};
-
-// gate[i] = act(gate[i], up[i]) for i < n.
-void ApplyActivation(const kernels::VecOps& ops, const ActivationParams& params, float* gate, const float* up,
-                     int64_t n);
-
-// The routes of one layer and step: row m has `used` routes m*used .. m*used+used-1. skip[route] != 0: a hit, computed
-// elsewhere; null: all are misses.
-struct Routes {
-  int32_t rows = 0;
-  int32_t used = 0;
-  const int32_t* ids = nullptr;
-  const float* weights = nullptr;
-  const uint8_t* skip = nullptr;
+// y(m, :) = sum over the misses of row m, in route order, of weight * expert(x(m, :)); rows without a miss get 0.
+struct ColdRequest {
+  LayerId layer;
+  NumericClass numeric_class = NumericClass::kDecode;
+  Routes routes;
+  MatView<const float> x;  // [rows, hidden]
+  MatView<float> y;        // [rows, hidden]
+  // Part of the inner dimension that this call computes (the rest runs elsewhere and is added to y by the caller);
+  // begin == end: all of it. Bounds as for InnerSlice. The fc2 bias belongs to the part that begins at 0. Not with
+  // rounded outputs: those need the whole sum.
+  RowRange inner = {};
+  // State of the layer's experts [experts]; null: all are ready. Experts that still load run last, and a worker that
+  // reaches one waits for it.
+  const std::atomic<ExpertReady>* ready = nullptr;
+  uint8_t* failed_rows = nullptr;  // [rows] or null: set to 1 for rows that needed an expert whose load failed (y is 0)
 };
 
 class CpuColdPath {
@@ -45,47 +42,55 @@ class CpuColdPath {
     int64_t hidden = 0;
     int32_t max_rows = 0;  // rows of one call
     int32_t max_used = 0;  // routes per row
-    ActivationParams activation;
+    ExpertNumerics numerics;
   };
-  // The store and the context must outlive the path. Notes name formats that run on reference kernels.
+  // All layers of a store, or one layer of experts that the caller made. The context (and what the experts point into)
+  // must outlive the path. Notes name formats that run on reference kernels.
   static Result<std::unique_ptr<CpuColdPath>> Create(const store::ExpertStore& store, const CpuContext& cpu,
                                                      const Options& options, std::vector<std::string>* notes);
+  static Result<std::unique_ptr<CpuColdPath>> Create(std::vector<std::vector<Expert>> layers, const CpuContext& cpu,
+                                                     const Options& options);
 
-  // y(m, :) = sum over the misses of row m, in route order, of weight * expert(x(m, :)); rows without a miss get 0.
-  // Prompt class: x is rounded to bf16 by the caller. Deterministic for any thread count. No allocation.
-  void Run(LayerId layer, NumericClass numeric_class, const Routes& routes, MatView<const float> x, MatView<float> y);
+  // Deterministic for any thread count; a row's sum does not depend on the other rows. No allocation, no lock.
+  void Run(const ColdRequest& request);
 
+  // Weight bytes that the routes of a request make the CPU read.
+  uint64_t WeightBytes(LayerId layer, const Routes& routes) const;
   uint64_t workspace_bytes() const { return workspace_.size(); }
 
  private:
-  struct Expert {
-    Linear gate, up, down;
+  // One expert of the running call.
+  struct Job {
+    Expert expert;              // the requested part of the inner dimension
+    MatView<const float> x;     // its rows
+    float *fc1, *hidden, *out;  // [count rows] of fc1_, hidden_, out_
+    int32_t id, count;
+    bool gather;  // x must be filled from request rows first
   };
-  // The misses of one expert: entries [first, first + count) of order_.
-  struct Group {
-    const Expert* expert;
-    int32_t first, count;
-  };
-  struct Phase;
 
-  CpuColdPath(const CpuContext& cpu, const Options& options, int64_t inner)
-      : cpu_(cpu), options_(options), inner_(inner) {}
-  void GroupByExpert(LayerId layer, const Routes& routes, MatView<const float> x);
-  void Fc1(const Group& group, NumericClass numeric_class, RowRange rows, int worker);
-  void Fc2(const Group& group, NumericClass numeric_class, RowRange rows, int worker);
-  void Combine(const Routes& routes, RowRange columns, MatView<float> y) const;
+  CpuColdPath(const CpuContext& cpu, const Options& options);
+  Status AllocateBuffers();
+  void PrepareJobs(const ColdRequest& request);
+  void RunDecode(const ColdRequest& request);
+  void RunPrompt(const ColdRequest& request);
+  void GatherRows(const ColdRequest& request, int worker, int workers);
+  void Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
+  void Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
+  void Combine(const ColdRequest& request, RowRange columns) const;
 
   const CpuContext& cpu_;
   Options options_;
-  int64_t inner_;
-  std::vector<std::vector<Expert>> experts_;  // [layer][expert]
+  int64_t inner_ = 0, inner_stride_ = 0, hidden_stride_ = 0;  // strides: whole cache lines
+  std::vector<std::vector<Expert>> layers_;                   // [layer][expert]
+  std::vector<Job> jobs_;
+  std::unique_ptr<ColdGroups> groups_;
   sys::AlignedBuffer workspace_;
-  // Views into workspace_, one row per miss in group order: gathered inputs, gate and up products, outputs.
-  float *x_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *out_ = nullptr;
-  std::vector<int32_t> counts_, starts_;  // [experts]
-  std::vector<int32_t> order_;            // miss i of the group order is route order_[i]
-  std::vector<int32_t> position_;         // route -> index in group order, -1: not a miss
-  std::vector<Group> groups_;
+  // Views into workspace_, one row per miss in group order: gathered inputs, fc1 products (gate, then up), activations,
+  // outputs.
+  float *x_ = nullptr, *fc1_ = nullptr, *hidden_ = nullptr, *out_ = nullptr;
+  int64_t fc1_units_per_job_ = 0;  // of the running call
+  sys::WorkRanges fc1_work_, fc2_work_;
+  sys::PhaseBarrier barrier_;
 };
 
 }  // namespace bellhop::moe

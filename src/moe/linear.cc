@@ -58,8 +58,9 @@ Result<Linear> MakeLinear(const quant::QuantView& weights, const float* bias, fl
   return linear;
 }
 
-void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range) {
-  linear.dot->fn({linear.weights, x, y, range});
+void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
+                  const std::byte* next) {
+  linear.dot->fn({.weights = linear.weights, .x = x, .y = y, .range = range, .next = next});
   AddBiasAndScale(linear, y, range);
 }
 

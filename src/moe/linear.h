@@ -56,7 +56,9 @@ Result<Linear> MakeLinear(const quant::QuantView& weights, const float* bias, fl
                           std::vector<std::string>* notes);
 
 // The serial part: output rows `range` of y(m, r) for all rows of x.
-void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range);
+// `next`: weights that the caller reads after this call, to prefetch; null: nothing known.
+void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
+                  const std::byte* next = nullptr);
 void LinearPrompt(const CpuContext& cpu, const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
                   int worker);
 

@@ -35,7 +35,7 @@ Result<std::unique_ptr<MoeExecutor>> MoeExecutor::Create(const store::ExpertStor
                                                           {.hidden = options.hidden,
                                                            .max_rows = options.max_rows,
                                                            .max_used = options.max_used,
-                                                           .activation = options.activation},
+                                                           .numerics = {.activation = options.activation}},
                                                           notes));
   const auto rows = static_cast<size_t>(options.max_rows);
   const auto experts = static_cast<size_t>(options.max_experts);
@@ -70,7 +70,11 @@ void MoeExecutor::Run(LayerId layer, NumericClass numeric_class, const Linear& r
   if (observer_ != nullptr) {
     observer_->OnRoutes(layer, rows, used, ids_.data(), weights_.data(), logits_.data(), experts);
   }
-  cold_->Run(layer, numeric_class, {rows, used, ids_.data(), weights_.data(), hit_.data()}, x, y);
+  cold_->Run({.layer = layer,
+              .numeric_class = numeric_class,
+              .routes = {rows, used, ids_.data(), weights_.data(), hit_.data()},
+              .x = x,
+              .y = y});
 }
 
 }  // namespace bellhop::moe

@@ -15,8 +15,16 @@
 
 namespace bellhop::store {
 
+// Where the two halves of fc1 are.
+enum class Fc1Layout : uint8_t {
+  kSeparate,     // gate and up are matrices of their own (or two parts of one)
+  kInterleaved,  // `gate` is [2 * inner, hidden]: row 2j is gate j, row 2j + 1 is up j; gate_bias alike; no `up`
+  kSingle,       // no up half
+};
+
 // One expert. Matrices are [inner, hidden] (gate, up) and [hidden, inner] (down).
 struct ExpertView {
+  Fc1Layout fc1 = Fc1Layout::kSeparate;
   quant::QuantView gate, up, down;
   const float* gate_bias = nullptr;                    // [inner], null: none
   const float* up_bias = nullptr;                      // [inner]

@@ -45,7 +45,7 @@ Result<ModelSpec> BuildGptOss(const manifest::Manifest& manifest) {
   const manifest::Hparams& h = b.hparams();
   ModelSpec spec;
   BELLHOP_TRY(b.Globals(&spec));
-  spec.activation = {.kind = moe::ExpertActivation::kSwiGluOai, .alpha = 1.702f, .limit = 7.0f};
+  spec.activation = {.alpha = 1.702f, .beta = 1, .limit = 7};
   manifest::RopeHparams scaling = h.rope;
   scaling.yarn_truncate = false;
   for (const double base : {h.rope.base, h.rope.base_swa}) {
