@@ -331,7 +331,16 @@ void DecodeBlockCodes(WeightFormat format, const std::byte* block, BlockCodes* o
     case WeightFormat::kI32:
     case WeightFormat::kI64:
     case WeightFormat::kQ8_1:
-    case WeightFormat::kQ8K: return;
+    case WeightFormat::kQ8K:
+    case WeightFormat::kInt4:
+    case WeightFormat::kInt4Sm80:
+    case WeightFormat::kInt3:
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt8Sm80:
+    case WeightFormat::kMxfp4Planar:
+    case WeightFormat::kNvfp4Planar:
+    case WeightFormat::kMxfp4KMajor:
+    case WeightFormat::kNvfp4KMajor: return;
   }
 }
 
