@@ -116,6 +116,18 @@ void AddRuntime(CommandSpec* command, RuntimeConfig* runtime, bool with_lists) {
                           SizeSetter(&runtime->vram_bytes), "auto"));
   options.push_back(
       Value("ram", {}, "SIZE", "Host memory to use, as for --vram", SizeSetter(&runtime->ram_bytes), "auto"));
+  options.push_back(Value(
+      "hugepages", {}, "MODE", "Copy experts to huge pages at load: off, auto or required (an error when it cannot be)",
+      ChoiceSetter<HugePagesMode>(
+          &runtime->huge_pages,
+          {{"off", HugePagesMode::kOff}, {"auto", HugePagesMode::kAuto}, {"required", HugePagesMode::kRequired}}),
+      "off"));
+  options.push_back(
+      Value("prefault", {}, "MODE", "Read the whole model into memory at load: off, auto (when it fits) or required",
+            ChoiceSetter<PrefaultMode>(
+                &runtime->prefault,
+                {{"off", PrefaultMode::kOff}, {"auto", PrefaultMode::kAuto}, {"required", PrefaultMode::kRequired}}),
+            "auto"));
   options.push_back(Value("gpu-experts", {}, "N|P%", "Experts in GPU slots: N per layer, or a share of all",
                           ExpertShareSetter(&runtime->gpu_experts, &runtime->gpu_experts_percent), "as many as fit"));
   options.push_back(

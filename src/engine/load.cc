@@ -10,6 +10,7 @@
 #include "model/arch/registry.h"
 #include "sys/clock.h"
 #include "sys/file_io.h"
+#include "sys/huge_pages.h"
 
 namespace bellhop::engine {
 namespace {
@@ -40,18 +41,21 @@ std::string JoinFormats(const std::set<std::string_view>& names) {
 
 }  // namespace
 
-Result<std::unique_ptr<TextEngine>> TextEngine::Create(const config::EngineConfig& config, LogSink* log) {
-  BELLHOP_TRY_ASSIGN(std::unique_ptr<TextEngineImpl> engine, TextEngineImpl::Load(config, log));
+Result<std::unique_ptr<TextEngine>> TextEngine::Create(const config::EngineConfig& config, LogSink* log,
+                                                       const LoadProgress& progress) {
+  BELLHOP_TRY_ASSIGN(std::unique_ptr<TextEngineImpl> engine, TextEngineImpl::Load(config, log, progress));
   return std::unique_ptr<TextEngine>(std::move(engine));
 }
 
-Result<std::unique_ptr<TextEngineImpl>> TextEngineImpl::Load(const config::EngineConfig& config, LogSink* log) {
+Result<std::unique_ptr<TextEngineImpl>> TextEngineImpl::Load(const config::EngineConfig& config, LogSink* log,
+                                                             const LoadProgress& progress) {
   auto engine = std::unique_ptr<TextEngineImpl>(new TextEngineImpl(config));
   BELLHOP_TRY(engine->OpenModel(log));
   BELLHOP_TRY(engine->LoadText(log));
   BELLHOP_TRY(engine->ResolveContext());
   BELLHOP_TRY(engine->MakePool());
   BELLHOP_TRY(engine->MakePlan());
+  BELLHOP_TRY(engine->PlaceWeights(progress));
   BELLHOP_TRY(engine->BindModel());
   engine->FillInfo();
   return engine;
@@ -122,6 +126,16 @@ Status TextEngineImpl::MakePool() {
                      ChooseWorkers(topology_, config_.runtime.threads, config_.runtime.pin_threads, &plan_notes_));
   workers.spin_us = kWorkerSpinUs;
   BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create(workers));
+  if (workers.pin) {
+    partition_ = sys::NodePartition(sys::NodesOfCpus(topology_, workers.cpus));
+    caller_cpu_ = workers.cpus.front();
+  } else {
+    partition_ = sys::NodePartition(std::vector<int>(workers.cpus.size(), 0));
+    if (topology_.numa_nodes > 1) {
+      plan_notes_.push_back(fmt::format("workers are not bound to CPUs, so weights are not placed on the {} NUMA nodes",
+                                        topology_.numa_nodes));
+    }
+  }
   return Status();
 }
 
@@ -139,9 +153,16 @@ Status TextEngineImpl::MakePlan() {
     const HostSpan<const std::byte> span(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
     BELLHOP_TRY_ASSIGN(profile, plan::ParseStrp(span, config_.runtime.profile_path));
   }
+  if (config_.runtime.huge_pages != config::HugePagesMode::kOff) {
+    const sys::HugePageState huge_pages = sys::ReadHugePageState();
+    const uint64_t copy_bytes = store::CopyBytes(*store_);
+    machine.no_huge_pages_reason = huge_pages.WhyNot(copy_bytes);
+    machine.reserved_huge_pages = huge_pages.FindPool(copy_bytes) != nullptr;
+  }
   const plan::MemoryNeeds needs{
       .kv_bytes = model::Transformer::KvBytes(spec_, options_),
       .workspace_bytes = model::Transformer::WorkspaceBytes(spec_, options_, pool_->size()),
+      .expert_copy_bytes = config_.runtime.huge_pages == config::HugePagesMode::kOff ? 0 : store::CopyBytes(*store_),
   };
   BELLHOP_TRY_ASSIGN(plan_, plan::MakePlan(manifest_, machine, config_.runtime, needs, profile ? &*profile : nullptr));
   return Status();
@@ -218,6 +239,7 @@ std::vector<std::string> TextEngineImpl::PlanLines() const {
                               info_.parameters, FormatBytes(info_.file_bytes)));
   lines.push_back(fmt::format("cpu: {} threads, {} kernels, {} KV cache, context {} tokens", info_.threads, info_.isa,
                               info_.kv_type, info_.context));
+  for (const std::string& line : memory_lines_) lines.push_back(line);
   for (std::string& line : plan::DescribePlan(plan_)) lines.push_back(std::move(line));
   return lines;
 }

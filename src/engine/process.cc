@@ -10,6 +10,7 @@
 #include "sys/cpu_features.h"
 #include "sys/file_io.h"
 #include "sys/host_info.h"
+#include "sys/mapping_faults.h"
 #include "sys/signals.h"
 #include "sys/terminal.h"
 #include "sys/topology.h"
@@ -34,6 +35,8 @@ Interrupts::~Interrupts() = default;
 bool Interrupts::interrupted() const { return scope_->interrupted(); }
 const std::atomic<bool>& Interrupts::flag() const { return scope_->flag(); }
 void Interrupts::Rearm() { scope_->Rearm(); }
+
+void ExplainMappingFaults(const char* prefix, int exit_code) { sys::ExplainMappingFaults(prefix, exit_code); }
 
 Result<std::string> ReadText(const std::string& path, uint64_t max_bytes) {
   return path == "-" ? sys::ReadStdin(max_bytes) : sys::ReadFile(path, max_bytes);

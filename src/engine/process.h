@@ -38,6 +38,11 @@ class Interrupts {
   std::unique_ptr<sys::InterruptScope> scope_;
 };
 
+// From now on a mapped file that can no longer be read ends the process with `exit_code`, after `prefix`, the file's name
+// and what to do on one line of standard error; without this the system ends it by SIGBUS. For programs, not libraries:
+// it is a signal handler. `prefix` must live for ever.
+void ExplainMappingFaults(const char* prefix, int exit_code);
+
 // The whole file; "-" is standard input. kInvalidArgument when it is longer than `max_bytes`.
 Result<std::string> ReadText(const std::string& path, uint64_t max_bytes);
 // Readers see the old file or the new one, never a part.

@@ -103,10 +103,15 @@ struct BenchResult {
   std::vector<double> seconds;  // one per repetition
 };
 
+// How far a long part of loading has come, in bytes: called now and then on the thread that loads. `what` names the
+// part: "reading the model". false: loading ends with kCancelled.
+using LoadProgress = std::function<bool(std::string_view what, uint64_t done, uint64_t total)>;
+
 class TextEngine {
  public:
   // Loads the model and carries out the plan. kInvalidArgument, kCorrupt, kUnsupported, kNotFound: bad usage or input.
-  static Result<std::unique_ptr<TextEngine>> Create(const config::EngineConfig& config, LogSink* log);
+  static Result<std::unique_ptr<TextEngine>> Create(const config::EngineConfig& config, LogSink* log,
+                                                    const LoadProgress& progress = {});
   virtual ~TextEngine() = default;
 
   virtual const ModelInfo& info() const = 0;

@@ -12,7 +12,9 @@
 #include "model/transformer.h"
 #include "plan/plan.h"
 #include "store/expert_store.h"
+#include "store/host_memory.h"
 #include "sys/cpu_features.h"
+#include "sys/numa_partition.h"
 #include "sys/topology.h"
 #include "sys/worker_pool.h"
 #include "text/chat_template.h"
@@ -22,7 +24,8 @@ namespace bellhop::engine {
 
 class TextEngineImpl final : public TextEngine {
  public:
-  static Result<std::unique_ptr<TextEngineImpl>> Load(const config::EngineConfig& config, LogSink* log);
+  static Result<std::unique_ptr<TextEngineImpl>> Load(const config::EngineConfig& config, LogSink* log,
+                                                      const LoadProgress& progress = {});
 
   const ModelInfo& info() const override { return info_; }
   std::vector<std::string> PlanLines() const override;
@@ -53,6 +56,10 @@ class TextEngineImpl final : public TextEngine {
   Status ResolveContext();
   Status MakePool();
   Status MakePlan();
+  // load_memory.cc
+  Status PlaceWeights(const LoadProgress& progress);
+  Status CopyExperts(const LoadProgress& progress);
+  store::TouchOptions Touch(const LoadProgress& progress, std::string_view what);
   Status BindModel();
   Status LoadText(LogSink* log);
   void FillInfo();
@@ -81,11 +88,14 @@ class TextEngineImpl final : public TextEngine {
   sys::Topology topology_;
   sys::CpuCaps caps_;
   std::unique_ptr<sys::WorkerPool> pool_;
+  sys::NodePartition partition_;  // of the pool's workers over NUMA nodes
+  int caller_cpu_ = -1;           // where worker 0 belongs; -1: anywhere
   model::ModelSpec spec_;
   model::TransformerOptions options_;
   std::unique_ptr<store::ExpertStore> store_;
   plan::Plan plan_;
   std::vector<std::string> plan_notes_;  // of steps before the plan
+  std::vector<std::string> memory_lines_;
   std::unique_ptr<model::Transformer> model_;
   std::unique_ptr<model::SequenceState> sequence_;
   std::vector<TokenId> sequence_tokens_;  // what the sequence holds

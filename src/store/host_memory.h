@@ -43,11 +43,11 @@ struct CopyOptions {
 
 struct CopyReport {
   uint64_t bytes = 0;
-  uint64_t huge_bytes = 0;  // of them on huge pages, as the kernel says afterwards
-  bool reserved = false;    // from a pool that was set aside
+  std::optional<uint64_t> huge_bytes;  // of them on huge pages, as the kernel says afterwards; none: it does not say
+  bool reserved = false;               // from a pool that was set aside
   Locality locality;
 
-  bool all_huge() const { return huge_bytes >= bytes; }
+  bool all_huge() const { return huge_bytes.value_or(0) >= bytes; }
 };
 
 // Bytes that a copy of all experts takes, padding included.

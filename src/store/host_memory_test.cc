@@ -118,7 +118,7 @@ TEST(HostMemoryTest, ACopyHasTheSameBytesElsewhere) {
       EXPECT_EQ(seen, total);
       EXPECT_GE(report->bytes, (*store)->TotalBytes());
       EXPECT_LE(report->bytes, CopyBytes(**store));
-      EXPECT_LE(report->huge_bytes, report->bytes);
+      EXPECT_LE(report->huge_bytes.value_or(0), report->bytes);
       EXPECT_EQ(Contents(**store), before);
       for (const QuantView& view : (*store)->Matrices()) {
         EXPECT_FALSE(Inside(model.file().bytes(), view.planes[0].data));

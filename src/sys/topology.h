@@ -43,4 +43,7 @@ int PciNumaNode(const std::string& pci_id, std::vector<std::string>* notes, cons
 // negative or exceeds the CPUs allowed.
 Result<std::vector<int>> ChooseWorkerCpus(const Topology& topology, int threads);
 
+// The NUMA node of each CPU of a list; 0 for a CPU that the topology does not have.
+std::vector<int> NodesOfCpus(const Topology& topology, const std::vector<int>& cpus);
+
 }  // namespace bellhop::sys

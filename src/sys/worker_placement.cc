@@ -74,4 +74,14 @@ Result<std::vector<int>> ChooseWorkerCpus(const Topology& topology, int threads)
   return out;
 }
 
+std::vector<int> NodesOfCpus(const Topology& topology, const std::vector<int>& cpus) {
+  std::vector<int> nodes;
+  for (const int cpu : cpus) {
+    const auto found = std::find_if(topology.cpus.begin(), topology.cpus.end(),
+                                    [cpu](const CpuInfo& info) { return info.cpu == cpu; });
+    nodes.push_back(found == topology.cpus.end() ? 0 : found->numa_node);
+  }
+  return nodes;
+}
+
 }  // namespace bellhop::sys

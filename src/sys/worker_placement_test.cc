@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include "sys/fake_machine_for_test.h"
+#include "sys/numa_partition.h"
 #include "sys/topology.h"
 
 namespace bellhop::sys {
@@ -119,6 +121,30 @@ TEST(WorkerPlacementTest, DefaultIsOnePerCoreWithinTheQuota) {
   EXPECT_EQ(ChooseWorkerCpus(t, 0)->size(), 8u);
   t.cpu_quota = 1.5;
   EXPECT_EQ(ChooseWorkerCpus(t, 5)->size(), 5u);  // an explicit number wins over the quota
+}
+
+// From the files of a container to the CPUs: the quota counts cores, and nodes share them evenly.
+TEST(WorkerPlacementTest, AContainersQuotaGivesCoresOfAllNodes) {
+  const FakeMachine machine;
+  machine.AddServer(2, 4, 2);
+  machine.Write("sys/fs/cgroup/cpu.max", "300000 100000");
+  const Topology t = ReadTopology(machine.root());
+  EXPECT_EQ(t.cpu_quota, 3);
+  const std::vector<int> chosen = *ChooseWorkerCpus(t, 0);
+  EXPECT_EQ(chosen, (std::vector<int>{0, 1, 4}));  // siblings are 8 and up
+  EXPECT_EQ(NodesOfCpus(t, chosen), (std::vector<int>{0, 0, 1}));
+  machine.Write("sys/fs/cgroup/cpu.max", "50000 100000");
+  EXPECT_EQ(ChooseWorkerCpus(ReadTopology(machine.root()), 0)->size(), 1u);
+}
+
+TEST(WorkerPlacementTest, WorkersOfANodeAreNeighboursForEveryCount) {
+  const Topology t = Machine({3, 8, 1, 4}, 2);
+  for (int threads = 1; threads <= 32; ++threads) {
+    const std::vector<int> nodes = NodesOfCpus(t, *ChooseWorkerCpus(t, threads));
+    EXPECT_TRUE(std::is_sorted(nodes.begin(), nodes.end())) << threads;
+    EXPECT_EQ(NodePartition(nodes).nodes(), std::min(threads, 4)) << threads;
+  }
+  EXPECT_EQ(NodesOfCpus(t, {12345}), std::vector<int>{0});
 }
 
 TEST(WorkerPlacementTest, SparseNumbers) {

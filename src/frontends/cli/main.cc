@@ -8,6 +8,7 @@
 
 #include "config/parse.h"
 #include "engine/build_info.h"
+#include "engine/process.h"
 #include "frontends/cli/commands.h"
 #include "frontends/cli/console.h"
 
@@ -33,6 +34,7 @@ Status Dispatch(const config::CommandOptions& options, Console& console) {
         if constexpr (std::is_same_v<T, config::PerplexityOptions>) return Perplexity(o, console);
         if constexpr (std::is_same_v<T, config::ProfileOptions>) return Profile(o, console);
         if constexpr (std::is_same_v<T, config::BenchOptions>) return Bench(o, console);
+        if constexpr (std::is_same_v<T, config::OpbenchOptions>) return Opbench(o, console);
         if constexpr (std::is_same_v<T, config::QuantizeCommandOptions>) return Quantize(o, console);
         if constexpr (std::is_same_v<T, config::DoctorCommandOptions>) return Doctor(o, console);
         return Internal("a command without code");
@@ -77,6 +79,7 @@ int Main(int argc, char** argv) {
 }  // namespace bellhop::cli
 
 int main(int argc, char** argv) {
+  bellhop::engine::ExplainMappingFaults("bellhop: error: ", 1);
   try {
     return bellhop::cli::Main(argc, argv);
   } catch (const std::bad_alloc&) {

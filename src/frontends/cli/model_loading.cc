@@ -2,10 +2,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "engine/process.h"
+#include "frontends/cli/progress.h"
 
 namespace bellhop::cli {
 namespace {
@@ -22,6 +25,33 @@ std::vector<std::filesystem::path> ShippedModelPaths() {
   paths.push_back(std::filesystem::path(BELLHOP_SOURCE_MODELS) / kShippedModel);
   return paths;
 }
+
+// Shows a bar for each part of loading that takes longer than people wait for.
+class LoadBars {
+ public:
+  explicit LoadBars(const Console& console) : console_(console) {}
+
+  void Update(std::string_view what, uint64_t done, uint64_t total) {
+    const Clock::time_point now = Clock::now();
+    if (what != what_) {
+      what_ = what;
+      begin_ = now;
+      bar_.reset();
+    }
+    if (!bar_ && now - begin_ < kQuickly) return;
+    if (!bar_) bar_.emplace(console_, what_);
+    bar_->Update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("of {}", FormatBytes(total)));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kQuickly{400};
+
+  const Console& console_;
+  std::string what_;
+  Clock::time_point begin_;
+  std::optional<Progress> bar_;
+};
 
 }  // namespace
 
@@ -43,7 +73,14 @@ Result<LoadedModel> LoadModel(config::EngineConfig config, Console& console) {
   BELLHOP_TRY_ASSIGN(config.model_path, ResolveModelPath(config.model_path, console));
   const auto start = std::chrono::steady_clock::now();
   LoadedModel loaded;
-  BELLHOP_TRY_ASSIGN(loaded.engine, engine::TextEngine::Create(config, &console.log()));
+  {
+    LoadBars bars(console);
+    const auto progress = [&bars](std::string_view what, uint64_t done, uint64_t total) {
+      bars.Update(what, done, total);
+      return true;  // Ctrl-C ends the program here as it always does: nothing is lost yet
+    };
+    BELLHOP_TRY_ASSIGN(loaded.engine, engine::TextEngine::Create(config, &console.log(), progress));
+  }
   loaded.load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   for (const std::string& line : loaded.engine->PlanLines()) console.log().Info("{}", line);
   return loaded;
@@ -55,6 +92,7 @@ config::EngineConfig TokenizerConfig(const std::string& model_path) {
   config.runtime.threads = 1;
   config.runtime.pin_threads = false;
   config.runtime.offload = config::OffloadMode::kOff;
+  config.runtime.prefault = config::PrefaultMode::kOff;
   config.context.context_tokens = 1;
   config.context.batch_rows = 1;
   return config;
