@@ -6,6 +6,8 @@
 // stays in the L2 cache, or `mem` 1 GiB, larger than any last-level cache this was run on. Counters:
 //   bytes_per_second   weight bytes (what a memory-bound kernel is limited by)
 //   Gweights           10^9 weights per second, times x rows for the products
+// The prompt class has <kernel>/<format>/m:<x rows>/mem from packed weights to results, <kernel>/<format>/fill/<place>
+// for decoding tiles alone, <kernel>_multiply and <kernel>_pack for the other parts; TFLOPs are 2 * weights * x rows.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -90,19 +92,105 @@ void RowDecodeBenchmark(benchmark::State& state, const RowDecodeKernel& kernel, 
   SetCounters(state, rows * row_bytes, rows * kCols, 1);
 }
 
-// A tile of 96 decoded rows, as the prompt path uses it.
-void GemmBenchmark(benchmark::State& state, const GemmKernel& kernel, int64_t x_rows) {
-  constexpr int64_t kTileRows = 96;
-  Floats w(kTileRows), x(x_rows);
-  std::vector<float> y(static_cast<size_t>(kTileRows * x_rows));
-  const GemmArgs args = {.w = {w.data(), kTileRows, kCols, kCols},
-                         .x = {x.data(), x_rows, kCols, kCols},
-                         .y = {y.data(), x_rows, kTileRows, kTileRows}};
+// The prompt class from the weights' bytes to y: tiles of 32 rows are decoded, multiplied with packed rows and stored.
+// `bytes` of weights are covered in a pass; with `fill_only` the tiles are just decoded.
+void GemmBenchmark(benchmark::State& state, const GemmKernel& kernel, quant::WeightFormat format, int64_t x_rows,
+                   int64_t bytes, bool fill_only) {
+  sys::CpuCaps caps;
+  caps.isa = kernel.isa;
+  const RowDecodeKernel* decode = SelectRowDecode(format, caps);
+  const int64_t row_bytes = static_cast<int64_t>(quant::RowBytes(format, kCols).value());
+  const int64_t rows = bytes / row_bytes / kGemmTileRows * kGemmTileRows;
+  const std::vector<std::byte> weights = MakeWeights(format, rows * row_bytes, row_bytes);
+  const quant::QuantView w{.format = format, .rows = rows, .cols = kCols, .planes = {{weights.data(), row_bytes}}};
+  Floats x(x_rows), tile(kGemmTileRows), packed(GemmPaddedRows(x_rows)), yt(kGemmTileRows * x_rows / kCols + 1);
+  std::vector<float> y(static_cast<size_t>(rows * x_rows));
+  kernel.pack({x.data(), x_rows, kCols, kCols}, nullptr, {0, x_rows}, reinterpret_cast<std::byte*>(packed.data()));
+  auto* tile_bytes = reinterpret_cast<std::byte*>(tile.data());
   for (auto _ : state) {
-    kernel.fn(args);
+    for (int64_t r = 0; r < rows; r += kGemmTileRows) {
+      kernel.fill_tile({.decode = decode, .weights = &w, .rows = {r, r + kGemmTileRows}, .tile = tile_bytes});
+      if (fill_only) continue;
+      kernel.multiply({.tile = tile_bytes,
+                       .n = kGemmTileRows,
+                       .packed = reinterpret_cast<const std::byte*>(packed.data()),
+                       .rows = x_rows,
+                       .k = kCols,
+                       .yt = yt.data(),
+                       .yt_stride = x_rows});
+      kernel.transpose_store({.yt = yt.data(),
+                              .yt_stride = x_rows,
+                              .n = kGemmTileRows,
+                              .rows = x_rows,
+                              .y = y.data() + r,
+                              .y_stride = rows});
+    }
     benchmark::ClobberMemory();
   }
-  SetCounters(state, kTileRows * kCols * 4, kTileRows * kCols, x_rows);
+  SetCounters(state, rows * row_bytes, rows * kCols, fill_only ? 1 : x_rows);
+  if (fill_only) return;
+  state.counters["TFLOPs"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * static_cast<double>(2 * rows * kCols * x_rows) * 1e-12,
+      benchmark::Counter::kIsRate);
+}
+
+// The product alone, one tile again and again.
+void MultiplyBenchmark(benchmark::State& state, const GemmKernel& kernel, int64_t x_rows) {
+  Floats x(x_rows), w(kGemmTileRows), tile(kGemmTileRows), packed(x_rows), yt(kGemmTileRows * x_rows / kCols + 1);
+  const quant::QuantView weights{.format = quant::WeightFormat::kF32,
+                                 .rows = kGemmTileRows,
+                                 .cols = kCols,
+                                 .planes = {{reinterpret_cast<const std::byte*>(w.data()), kCols * 4}}};
+  sys::CpuCaps caps;
+  auto* tile_bytes = reinterpret_cast<std::byte*>(tile.data());
+  kernel.fill_tile({.decode = SelectRowDecode(quant::WeightFormat::kF32, caps),
+                    .weights = &weights,
+                    .rows = {0, kGemmTileRows},
+                    .tile = tile_bytes});
+  kernel.pack({x.data(), x_rows, kCols, kCols}, nullptr, {0, x_rows}, reinterpret_cast<std::byte*>(packed.data()));
+  for (auto _ : state) {
+    kernel.multiply({.tile = tile_bytes,
+                     .n = kGemmTileRows,
+                     .packed = reinterpret_cast<const std::byte*>(packed.data()),
+                     .rows = x_rows,
+                     .k = kCols,
+                     .yt = yt.data(),
+                     .yt_stride = x_rows});
+    benchmark::ClobberMemory();
+  }
+  state.counters["TFLOPs"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * static_cast<double>(2 * kGemmTileRows * kCols * x_rows) * 1e-12,
+      benchmark::Counter::kIsRate);
+}
+
+void PackBenchmark(benchmark::State& state, const GemmKernel& kernel) {
+  constexpr int64_t kRows = 64;
+  Floats x(kRows), packed(kRows);
+  for (auto _ : state) {
+    kernel.pack({x.data(), kRows, kCols, kCols}, nullptr, {0, kRows}, reinterpret_cast<std::byte*>(packed.data()));
+    benchmark::ClobberMemory();
+  }
+  SetCounters(state, kRows * kCols * 4, kRows * kCols, 1);
+}
+
+void RegisterGemm(const GemmKernel& kernel, int64_t l2_bytes, int64_t memory_bytes) {
+  const std::string name = kernel.name;
+  benchmark::RegisterBenchmark((name + "_pack").c_str(), PackBenchmark, kernel);
+  for (int64_t m : {16, 32, 64, 256}) {
+    benchmark::RegisterBenchmark((name + "_multiply/m:" + std::to_string(m)).c_str(), MultiplyBenchmark, kernel, m);
+  }
+  for (const auto format :
+       {quant::WeightFormat::kQ4_0, quant::WeightFormat::kQ4K, quant::WeightFormat::kQ8_0, quant::WeightFormat::kF16}) {
+    const std::string with_format = name + "/" + std::string(quant::Traits(format).name);
+    benchmark::RegisterBenchmark((with_format + "/fill/l2").c_str(), GemmBenchmark, kernel, format, 16, l2_bytes, true);
+    if (kernel.isa == sys::Isa::kReference) continue;
+    benchmark::RegisterBenchmark((with_format + "/fill/mem").c_str(), GemmBenchmark, kernel, format, 16, memory_bytes,
+                                 true);
+    for (int64_t m : {16, 32, 64, 256}) {
+      benchmark::RegisterBenchmark((with_format + "/m:" + std::to_string(m) + "/mem").c_str(), GemmBenchmark, kernel,
+                                   format, m, memory_bytes / 8, false);
+    }
+  }
 }
 
 void RegisterAll(sys::Isa best) {
@@ -121,11 +209,7 @@ void RegisterAll(sys::Isa best) {
     benchmark::RegisterBenchmark((std::string(kernel.name) + "/l2").c_str(), RowDecodeBenchmark, kernel, kL2Bytes);
   }
   for (const GemmKernel& kernel : AllGemmKernels()) {
-    if (kernel.isa > best) continue;
-    for (int64_t m : {16, 64, 256}) {
-      const std::string name = std::string(kernel.name) + "/m:" + std::to_string(m);
-      benchmark::RegisterBenchmark(name.c_str(), GemmBenchmark, kernel, m);
-    }
+    if (kernel.isa <= best) RegisterGemm(kernel, kL2Bytes, kMemoryBytes);
   }
 }
 

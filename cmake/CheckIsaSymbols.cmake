@@ -1,10 +1,10 @@
-# Fails when an object of cpu/avx2 or cpu/avx512 defines a weak symbol: an inline function or template instantiation
+# Fails when an object of cpu/avx2, cpu/avx512 or cpu/amx defines a weak symbol: an inline function or template instantiation
 # that other objects may define too. The linker keeps one copy for all, perhaps the one compiled for this ISA.
 #   cmake -DNM=nm -DOBJECTS=a.o,b.o,... -P CheckIsaSymbols.cmake
 string(REPLACE "," ";" objects "${OBJECTS}")
 set(checked 0)
 foreach(object IN LISTS objects)
-  if(NOT object MATCHES "/cpu/avx")
+  if(NOT object MATCHES "/cpu/(avx|amx)")
     continue()
   endif()
   math(EXPR checked "${checked} + 1")
@@ -19,6 +19,6 @@ foreach(object IN LISTS objects)
   endif()
 endforeach()
 if(checked EQUAL 0)
-  message(FATAL_ERROR "no object of cpu/avx2 or cpu/avx512 in the list")
+  message(FATAL_ERROR "no object of cpu/avx2, cpu/avx512 or cpu/amx in the list")
 endif()
 message(STATUS "${checked} objects define no shared symbol")

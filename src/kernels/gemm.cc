@@ -2,7 +2,12 @@
 
 namespace bellhop::kernels {
 
-#define BELLHOP_GEMM(name, isa) void name(const GemmArgs& args) noexcept;
+#define BELLHOP_GEMM(name, isa)                                                                                 \
+  void name##_pack(MatView<const float> x, const int32_t* rows, RowRange range, std::byte* packed) noexcept;    \
+  void name##_pack_transposed(MatView<const float> ht, int64_t k_begin, int64_t k, std::byte* packed) noexcept; \
+  void name##_fill_tile(const FillArgs& args) noexcept;                                                         \
+  void name##_multiply(const GemmArgs& args) noexcept;                                                          \
+  void name##_transpose_store(const TransposeArgs& args) noexcept;
 #include "kernels/gemm.def"
 #undef BELLHOP_GEMM
 #define BELLHOP_ROW_DECODE(name, isa, format) void name(const std::byte* src, int64_t count, float* dst) noexcept;
@@ -12,7 +17,9 @@ namespace bellhop::kernels {
 namespace {
 
 constexpr GemmKernel kGemmKernels[] = {
-#define BELLHOP_GEMM(name, isa) {#name, sys::Isa::isa, name},
+#define BELLHOP_GEMM(name, isa)                                                                   \
+  {#name,           sys::Isa::isa,         name##_pack, name##_pack_transposed, name##_fill_tile, \
+   name##_multiply, name##_transpose_store},
 #include "kernels/gemm.def"
 #undef BELLHOP_GEMM
 };

@@ -120,13 +120,13 @@ uint64_t Transformer::WorkspaceBytes(const ModelSpec& spec, const TransformerOpt
   const auto rows = static_cast<uint64_t>(options.max_rows);
   const auto workers = static_cast<uint64_t>(threads);
   uint64_t floats = BufferFloats(spec, options, w);
-  floats +=
-      static_cast<uint64_t>(w.group_scratch + moe::CpuContext::kTileRows * (w.input + options.max_rows)) * workers;
+  floats += static_cast<uint64_t>(w.group_scratch) * workers;
   // The cold path's gathered inputs, products and outputs, and the router's scores.
   floats += rows * (static_cast<uint64_t>(w.used) * static_cast<uint64_t>(2 * spec.hidden + 2 * w.expert_inner) +
                     3 * static_cast<uint64_t>(w.experts));
   const uint64_t page_pointers = workers * 2 * static_cast<uint64_t>(PagesPerSequence(options));
-  return floats * sizeof(float) + page_pointers * sizeof(const std::byte*);
+  return floats * sizeof(float) + page_pointers * sizeof(const std::byte*) +
+         moe::CpuContext::WorkspaceBytes(threads, w.input, options.max_rows);
 }
 
 Status Transformer::BindLayers() {

@@ -8,6 +8,7 @@
 namespace bellhop::moe {
 namespace {
 
+constexpr int64_t kLooseRows = 64;    // rows that LinearPrompt packs at once when nobody did
 constexpr int64_t kDecodeGrain = 16;  // output rows: one or more cache lines of y per worker, no false sharing
 
 void AddBiasAndScale(const Linear& linear, MatView<float> y, RowRange range) {
@@ -25,6 +26,22 @@ void AddBiasAndScale(const Linear& linear, MatView<float> y, RowRange range) {
 
 }  // namespace
 
+int64_t CpuContext::ChunkRows(int64_t cols) {
+  constexpr int64_t kChunkBytes = 1 << 20, kMinRows = 64;  // fewer would decode weights more often than multiply
+  const int64_t fitting = kChunkBytes / (2 * kernels::GemmPaddedColumns(cols)) / kMinRows * kMinRows;
+  return std::clamp(fitting, kMinRows, kMaxChunkRows);
+}
+
+uint64_t CpuContext::WorkerBytes(int64_t max_cols) {
+  return static_cast<uint64_t>(kernels::GemmTileBytes(max_cols) + kernels::GemmPackedBytes(kLooseRows, max_cols)) +
+         sizeof(float) * kTileRows * kMaxChunkRows;
+}
+
+uint64_t CpuContext::WorkspaceBytes(int workers, int64_t max_cols, int64_t max_rows) {
+  return static_cast<uint64_t>(workers) * WorkerBytes(max_cols) +
+         static_cast<uint64_t>(kernels::GemmPackedBytes(max_rows, max_cols));
+}
+
 Result<std::unique_ptr<CpuContext>> CpuContext::Create(sys::WorkerPool* pool, const sys::CpuCaps& caps,
                                                        int64_t max_cols, int64_t max_rows) {
   auto cpu = std::make_unique<CpuContext>();
@@ -35,11 +52,13 @@ Result<std::unique_ptr<CpuContext>> CpuContext::Create(sys::WorkerPool* pool, co
   cpu->max_cols = max_cols;
   cpu->max_rows = max_rows;
   for (int w = 0; w < pool->size(); ++w) {
-    const auto floats = static_cast<size_t>(kTileRows * (max_cols + max_rows));
-    BELLHOP_TRY_ASSIGN(sys::AlignedBuffer tile,
-                       sys::AlignedBuffer::Create(floats * sizeof(float), MemoryTag::kWorkspace));
-    cpu->tiles.push_back(std::move(tile));
+    BELLHOP_TRY_ASSIGN(sys::AlignedBuffer scratch,
+                       sys::AlignedBuffer::Create(WorkerBytes(max_cols), MemoryTag::kWorkspace));
+    cpu->scratch_.push_back(std::move(scratch));
   }
+  BELLHOP_TRY_ASSIGN(cpu->packed_,
+                     sys::AlignedBuffer::Create(static_cast<uint64_t>(kernels::GemmPackedBytes(max_rows, max_cols)),
+                                                MemoryTag::kWorkspace));
   return cpu;
 }
 
@@ -64,17 +83,36 @@ void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y
   AddBiasAndScale(linear, y, range);
 }
 
-void LinearPrompt(const CpuContext& cpu, const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
+void LinearPrompt(const CpuContext& cpu, const Linear& linear, const PackedRows& x, MatView<float> y, RowRange range,
                   int worker) {
-  float* tile = cpu.Tile(worker);
+  std::byte* tile = cpu.Tile(worker);
+  float* yt = cpu.Products(worker);
+  const int64_t yt_stride = kernels::GemmPaddedRows(x.rows);
   for (int64_t r = range.begin; r < range.end; r += CpuContext::kTileRows) {
     const int64_t n = std::min(CpuContext::kTileRows, range.end - r);
-    for (int64_t i = 0; i < n; ++i) {
-      linear.decode->fn(linear.weights.Row(r + i), linear.cols(), tile + i * linear.cols());
-    }
-    cpu.gemm->fn({.w = {tile, n, linear.cols(), linear.cols()}, .x = x, .y = {y.data + r, y.rows, n, y.stride}});
+    cpu.gemm->fill_tile({.decode = linear.decode, .weights = &linear.weights, .rows = {r, r + n}, .tile = tile});
+    cpu.gemm->multiply(
+        {.tile = tile, .n = n, .packed = x.data, .rows = x.rows, .k = x.cols, .yt = yt, .yt_stride = yt_stride});
+    cpu.gemm->transpose_store({.yt = yt,
+                               .yt_stride = yt_stride,
+                               .n = n,
+                               .rows = x.rows,
+                               .scale = linear.scale * linear.weights.global_scale,
+                               .bias = linear.bias == nullptr ? nullptr : linear.bias + r,
+                               .y = y.data + r,
+                               .y_stride = y.stride});
   }
-  AddBiasAndScale(linear, y, range);
+}
+
+void LinearPrompt(const CpuContext& cpu, const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
+                  int worker) {
+  std::byte* packed =
+      reinterpret_cast<std::byte*>(cpu.Products(worker) + CpuContext::kTileRows * CpuContext::kMaxChunkRows);
+  for (int64_t m = 0; m < x.rows; m += kLooseRows) {
+    const int64_t rows = std::min(kLooseRows, x.rows - m);
+    cpu.gemm->pack({x.Row(m), rows, x.cols, x.stride}, nullptr, {0, rows}, packed);
+    LinearPrompt(cpu, linear, PackedRows{packed, rows, x.cols}, {y.Row(m), rows, y.cols, y.stride}, range, worker);
+  }
 }
 
 namespace {
@@ -91,16 +129,28 @@ void ForEachJobPart(HostSpan<const LinearJob> jobs, RowRange range, Fn&& fn) {
   }
 }
 
+// Tiles of 32 rows decode and multiply best; halves balance better when a worker gets few.
+int64_t UnitRows(int64_t total, int64_t chunks, int workers) {
+  constexpr int64_t kManyUnits = 4;
+  const int64_t units = CeilDiv(total, CpuContext::kTileRows) * chunks;
+  return units >= kManyUnits * workers ? CpuContext::kTileRows : CpuContext::kTileRows / 2;
+}
+
 void RunPrompt(const CpuContext& cpu, HostSpan<const LinearJob> jobs, MatView<const float> x, int64_t total) {
-  // Tiles are taken from a shared counter; which worker computes a tile does not change its result.
+  cpu.pool->ParallelFor(x.rows, kernels::kGemmPanelRows,
+                        [&](RowRange rows) { cpu.gemm->pack(x, nullptr, rows, cpu.packed()); });
+  const int64_t chunk_rows = CpuContext::ChunkRows(x.cols), chunks = CeilDiv(x.rows, chunk_rows);
+  const int64_t unit_rows = UnitRows(total, chunks, cpu.pool->size()), units_per_chunk = CeilDiv(total, unit_rows);
+  // Units are taken from a shared counter, chunk by chunk, so that the rows of a chunk stay in a worker's L2. Which
+  // worker computes a unit does not change its result.
   std::atomic<int64_t> next{0};
   cpu.pool->Run([&](int worker, int) {
-    for (;;) {
-      const int64_t begin = next.fetch_add(CpuContext::kTileRows, std::memory_order_relaxed);
-      if (begin >= total) return;
-      const RowRange range{begin, std::min(begin + CpuContext::kTileRows, total)};
-      ForEachJobPart(jobs, range, [&](const LinearJob& job, RowRange part) {
-        LinearPrompt(cpu, *job.linear, x, job.y, part, worker);
+    for (int64_t unit; (unit = next.fetch_add(1, std::memory_order_relaxed)) < chunks * units_per_chunk;) {
+      const int64_t first = unit / units_per_chunk * chunk_rows, rows = std::min(chunk_rows, x.rows - first);
+      const PackedRows chunk{cpu.packed() + kernels::GemmPackedBytes(first, x.cols), rows, x.cols};
+      const int64_t begin = unit % units_per_chunk * unit_rows;
+      ForEachJobPart(jobs, {begin, std::min(begin + unit_rows, total)}, [&](const LinearJob& job, RowRange part) {
+        LinearPrompt(cpu, *job.linear, chunk, {job.y.Row(first), rows, job.y.cols, job.y.stride}, part, worker);
       });
     }
   });
@@ -112,7 +162,7 @@ void RunLinears(const CpuContext& cpu, NumericClass numeric_class, HostSpan<cons
                 MatView<const float> x) {
   int64_t total = 0;
   for (const LinearJob& job : jobs) total += job.linear->rows();
-  if (numeric_class == NumericClass::kPrompt) return RunPrompt(cpu, jobs, x, total);
+  if (numeric_class == NumericClass::kPrompt && x.rows > 0) return RunPrompt(cpu, jobs, x, total);
   cpu.pool->ParallelFor(total, kDecodeGrain, [&](RowRange range) {
     ForEachJobPart(jobs, range,
                    [&](const LinearJob& job, RowRange part) { LinearDecode(*job.linear, x, job.y, part); });

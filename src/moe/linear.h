@@ -1,6 +1,6 @@
 // Products of activations with quantised matrices on the CPU, split over the worker pool by output rows. The numeric
-// class decides the kernels: decode (exact weights, f32 activations) or prompt (bf16-rounded activations, tiles
-// decoded once per call). Used by the experts here and by the dense matrices of model/.
+// class decides the kernels: decode (exact weights, f32 activations) or prompt (both rounded to bf16; the activations
+// are packed once, weights are decoded a tile at a time). Used by the experts here and by the dense matrices of model/.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,47 @@ namespace bellhop::moe {
 
 enum class NumericClass : uint8_t { kDecode, kPrompt };
 
-// Everything a CPU phase needs: the pool, the kernels of the chosen ISA and one scratch tile per worker.
+// Packed activations of the prompt class (kernels/gemm.h).
+struct PackedRows {
+  const std::byte* data = nullptr;
+  int64_t rows = 0, cols = 0;
+};
+
+// Everything a CPU phase needs: the pool, the kernels of the chosen ISA, and the scratch of the prompt class.
 struct CpuContext {
   sys::WorkerPool* pool = nullptr;
   sys::CpuCaps caps;
   const kernels::VecOps* ops = nullptr;
   const kernels::GemmKernel* gemm = nullptr;
-  std::vector<sys::AlignedBuffer> tiles;  // per worker: kTileRows x max_cols floats, then kTileRows x max_rows
   int64_t max_cols = 0, max_rows = 0;
 
-  // Rows of a decoded weight tile: 16 rows of 4,096 columns are 256 KiB, inside L2.
-  static constexpr int64_t kTileRows = 16;
+  // Weight rows of a decoded tile, at most.
+  static constexpr int64_t kTileRows = kernels::kGemmTileRows;
+  // Activation rows that a tile is multiplied with at once: their products, 32 KiB, stay in L1.
+  static constexpr int64_t kMaxChunkRows = 256;
 
   // max_cols: widest matrix input; max_rows: rows of a prompt chunk.
   static Result<std::unique_ptr<CpuContext>> Create(sys::WorkerPool* pool, const sys::CpuCaps& caps, int64_t max_cols,
                                                     int64_t max_rows);
-  float* Tile(int worker) const { return tiles[static_cast<size_t>(worker)].as<float>().data(); }
+  // What Create allocates.
+  static uint64_t WorkspaceBytes(int workers, int64_t max_cols, int64_t max_rows);
+
+  // Scratch of one worker: a decoded tile, and [kTileRows][kMaxChunkRows] products.
+  std::byte* Tile(int worker) const { return scratch_[static_cast<size_t>(worker)].bytes().data(); }
+  float* Products(int worker) const {
+    return reinterpret_cast<float*>(Tile(worker) + kernels::GemmTileBytes(max_cols));
+  }
+  // Shared: max_rows packed rows of max_cols columns.
+  std::byte* packed() const { return packed_.bytes().data(); }
+
+  // Rows of a chunk when inputs have `cols` columns: one packed chunk and a tile stay in L2.
+  static int64_t ChunkRows(int64_t cols);
+
+ private:
+  static uint64_t WorkerBytes(int64_t max_cols);
+
+  std::vector<sys::AlignedBuffer> scratch_;  // [worker]
+  sys::AlignedBuffer packed_;
 };
 
 // A weight matrix with its kernels chosen: y = scale * (W x) + bias.
@@ -59,6 +84,10 @@ Result<Linear> MakeLinear(const quant::QuantView& weights, const float* bias, fl
 // `next`: weights that the caller reads after this call, to prefetch; null: nothing known.
 void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
                   const std::byte* next = nullptr);
+// The prompt class from rows that were packed before; at most ChunkRows(x.cols) of them.
+void LinearPrompt(const CpuContext& cpu, const Linear& linear, const PackedRows& x, MatView<float> y, RowRange range,
+                  int worker);
+// The same from rows that were not.
 void LinearPrompt(const CpuContext& cpu, const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
                   int worker);
 
@@ -68,7 +97,7 @@ struct LinearJob {
   MatView<float> y;  // [x.rows, linear->rows()]
 };
 
-// All jobs in one phase of the pool. In the prompt class x must already be rounded to bf16.
+// All jobs in one phase of the pool.
 void RunLinears(const CpuContext& cpu, NumericClass numeric_class, HostSpan<const LinearJob> jobs,
                 MatView<const float> x);
 

@@ -1,25 +1,111 @@
+// The reference of the prompt-class products: gemm.h word for word. Its tiles are f32, [n][padded columns].
+#include <cfloat>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/gemm.h"
-#include "kernels/lanes.h"
+#include "quant/half.h"
 
 namespace bellhop::kernels {
 namespace {
 
-float Dot(const float* w, const float* x, int64_t k) {
-  float a[kLanes] = {};
-  for (int64_t e = 0; e < k; ++e) a[e % kLanes] = std::fma(w[e], x[e], a[e % kLanes]);
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) a[i] += a[i + half];
+constexpr int64_t kPair = 2 * kGemmPanelRows;  // elements of one column pair in a panel
+
+float Flushed(float v) { return std::fabs(v) < FLT_MIN ? std::copysign(0.0f, v) : v; }
+
+uint16_t ToBf16(float v) { return quant::F32ToBf16(Flushed(v)); }
+
+// a * b + c, rounded once; a result that is too small for a normal number becomes zero. "Too small" is judged after
+// rounding as if exponents had no lower bound, as the hardware does: what rounds up to FLT_MIN on the coarse grid of
+// the denormals may still be below it on its own grid, which a scaled copy shows.
+float FlushedFma(float a, float b, float c) {
+  const float r = std::fma(a, b, c);
+  if (std::fabs(r) > FLT_MIN) return r;
+  if (std::fabs(r) < FLT_MIN) return std::copysign(0.0f, r);
+  if (std::isnan(r)) return r;
+  constexpr float kScale = 0x1p32f;
+  const float scaled = std::fma(a * kScale, b, c * kScale);
+  return std::fabs(scaled) < FLT_MIN * kScale ? std::copysign(0.0f, r) : r;
+}
+
+// Sums of two binary32 numbers are exact when they are that small, so that the question does not arise.
+float FlushedSum(float a, float b) { return Flushed(a + b); }
+
+float Product(const float* w, const uint16_t* x, int64_t padded_k) {
+  float y = 0;
+  for (int64_t g = 0; g < padded_k; g += kGemmGroup) {
+    float even = 0, odd = 0;
+    for (int64_t c = g; c < g + kGemmGroup; c += 2) {
+      const uint16_t* pair = x + c / 2 * kPair;
+      even = FlushedFma(w[c], quant::Bf16ToF32(pair[0]), even);
+      odd = FlushedFma(w[c + 1], quant::Bf16ToF32(pair[1]), odd);
+    }
+    y = FlushedSum(y, FlushedSum(even, odd));
   }
-  return a[0];
+  return y;
+}
+
+// Element (row, column) of a packed matrix.
+uint16_t* PackedAt(std::byte* packed, int64_t k, int64_t row, int64_t column) {
+  auto* panel = reinterpret_cast<uint16_t*>(packed + row / kGemmPanelRows * GemmPanelBytes(k));
+  return panel + column / 2 * kPair + 2 * (row % kGemmPanelRows) + column % 2;
 }
 
 }  // namespace
 
-void gemm_f32_f32_f32_ref(const GemmArgs& args) noexcept {
-  for (int64_t m = 0; m < args.x.rows; ++m) {
-    for (int64_t r = 0; r < args.w.rows; ++r) args.y.Row(m)[r] = Dot(args.w.Row(r), args.x.Row(m), args.w.cols);
+void gemm_bf16_bf16_f32_ref_pack(MatView<const float> x, const int32_t* rows, RowRange range,
+                                 std::byte* packed) noexcept {
+  for (int64_t r = range.begin; r < GemmPaddedRows(range.end); ++r) {
+    for (int64_t c = 0; c < GemmPaddedColumns(x.cols); ++c) {
+      const bool inside = r < range.end && c < x.cols;
+      *PackedAt(packed, x.cols, r, c) = inside ? ToBf16(x.Row(rows == nullptr ? r : rows[r])[c]) : uint16_t{0};
+    }
+  }
+}
+
+void gemm_bf16_bf16_f32_ref_pack_transposed(MatView<const float> ht, int64_t k_begin, int64_t k,
+                                            std::byte* packed) noexcept {
+  const int64_t k_end = k_begin + ht.rows == k ? GemmPaddedColumns(k) : k_begin + ht.rows;
+  for (int64_t r = 0; r < GemmPaddedRows(ht.cols); ++r) {
+    for (int64_t c = k_begin; c < k_end; ++c) {
+      const bool inside = r < ht.cols && c < k;
+      *PackedAt(packed, k, r, c) = inside ? ToBf16(ht.Row(c - k_begin)[r]) : uint16_t{0};
+    }
+  }
+}
+
+void gemm_bf16_bf16_f32_ref_fill_tile(const FillArgs& args) noexcept {
+  const quant::QuantView& w = *args.weights;
+  const int64_t padded = GemmPaddedColumns(w.cols);
+  for (int64_t r = args.rows.begin; r < args.rows.end; ++r) {
+    float* row = reinterpret_cast<float*>(args.tile) + (args.first_row + r - args.rows.begin) * padded;
+    if (args.decode->slice != nullptr) {
+      args.decode->slice(w, r, 0, w.cols, row);
+    } else {
+      args.decode->fn(w.Row(r), w.cols, row);
+    }
+    for (int64_t c = 0; c < padded; ++c) row[c] = c < w.cols ? quant::Bf16ToF32(ToBf16(row[c])) : 0.0f;
+  }
+}
+
+void gemm_bf16_bf16_f32_ref_multiply(const GemmArgs& args) noexcept {
+  const int64_t padded = GemmPaddedColumns(args.k);
+  for (int64_t m = 0; m < GemmPaddedRows(args.rows); ++m) {
+    const auto* panel = reinterpret_cast<const uint16_t*>(args.packed + m / kGemmPanelRows * GemmPanelBytes(args.k));
+    for (int64_t j = 0; j < args.n; ++j) {
+      const float* w = reinterpret_cast<const float*>(args.tile) + j * padded;
+      args.yt[j * args.yt_stride + m] = Product(w, panel + 2 * (m % kGemmPanelRows), padded);
+    }
+  }
+}
+
+void gemm_bf16_bf16_f32_ref_transpose_store(const TransposeArgs& args) noexcept {
+  for (int64_t m = 0; m < args.rows; ++m) {
+    for (int64_t j = 0; j < args.n; ++j) {
+      float v = args.yt[j * args.yt_stride + m] * args.scale;
+      if (args.bias != nullptr) v += args.bias[j];
+      args.y[m * args.y_stride + j] = v;
+    }
   }
 }
 
