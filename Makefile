@@ -19,7 +19,7 @@ help:
 	@echo "              the same under ASan and UBSan, the thread tests under TSan"
 	@echo "make check    the checks that need no build: layers, sizes, formatting"
 	@echo "make format   format the sources (clang-format 14)"
-	@echo "make bench    micro-benchmarks and the speed of the shipped model"
+	@echo "make bench    micro-benchmarks, the speed of one layer of experts and of the shipped model"
 	@echo "make clean    remove build/"
 	@echo
 	@echo "Variables: JOBS=$(JOBS)  MODEL=$(MODEL)  PROMPT=\"$(PROMPT)\""
@@ -63,6 +63,8 @@ bench:
 	cmake --build build/bench --parallel $(JOBS)
 	@set -e; for program in $$(find build/bench/bench -maxdepth 1 -type f -perm -u+x -name '*_bench'); do \
 	  echo "== $$program"; $$program; done
+	$(call bellhop,bench) opbench --format q4_0,q4_k,q8_0,int4_b32,int3_b64,mxfp4 --isa auto \
+	  --inter 768 --rows 1,8,64 --rotate 1GiB
 	$(call bellhop,bench) bench $(MODEL)
 
 clean:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bellhop_process import GOLDEN, MODEL, ROOT, ProgramTest, call
 
-COMMANDS = ("run", "inspect", "tokenize", "logits", "perplexity", "profile", "bench", "quantize", "doctor")
+COMMANDS = ("run", "inspect", "tokenize", "logits", "perplexity", "profile", "bench", "opbench", "quantize", "doctor")
 
 
 def read_npy(path):

@@ -34,6 +34,7 @@ Status Dispatch(const config::CommandOptions& options, Console& console) {
         if constexpr (std::is_same_v<T, config::PerplexityOptions>) return Perplexity(o, console);
         if constexpr (std::is_same_v<T, config::ProfileOptions>) return Profile(o, console);
         if constexpr (std::is_same_v<T, config::BenchOptions>) return Bench(o, console);
+        if constexpr (std::is_same_v<T, config::OpbenchOptions>) return Opbench(o, console);
         if constexpr (std::is_same_v<T, config::QuantizeCommandOptions>) return Quantize(o, console);
         if constexpr (std::is_same_v<T, config::DoctorCommandOptions>) return Doctor(o, console);
         return Internal("a command without code");
