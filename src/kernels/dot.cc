@@ -5,6 +5,9 @@ namespace bellhop::kernels {
 #define BELLHOP_DOT(name, isa, format) void name(const DotArgs& args) noexcept;
 #include "kernels/dot.def"
 #undef BELLHOP_DOT
+#define BELLHOP_PLANAR(dot, decode, isa, format) void dot(const DotArgs& args) noexcept;
+#include "kernels/planar.def"
+#undef BELLHOP_PLANAR
 
 namespace {
 
@@ -12,6 +15,9 @@ constexpr DotKernel kDotKernels[] = {
 #define BELLHOP_DOT(name, isa, format) {#name, sys::Isa::isa, quant::WeightFormat::format, name},
 #include "kernels/dot.def"
 #undef BELLHOP_DOT
+#define BELLHOP_PLANAR(dot, decode, isa, format) {#dot, sys::Isa::isa, quant::WeightFormat::format, dot},
+#include "kernels/planar.def"
+#undef BELLHOP_PLANAR
 };
 
 }  // namespace

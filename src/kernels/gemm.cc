@@ -13,6 +13,10 @@ namespace bellhop::kernels {
 #define BELLHOP_ROW_DECODE(name, isa, format) void name(const std::byte* src, int64_t count, float* dst) noexcept;
 #include "kernels/row_decode.def"
 #undef BELLHOP_ROW_DECODE
+#define BELLHOP_PLANAR(dot, decode, isa, format) \
+  void decode(const quant::QuantView& weights, int64_t row, int64_t begin, int64_t count, float* dst) noexcept;
+#include "kernels/planar.def"
+#undef BELLHOP_PLANAR
 
 namespace {
 
@@ -28,6 +32,9 @@ constexpr RowDecodeKernel kRowDecodeKernels[] = {
 #define BELLHOP_ROW_DECODE(name, isa, format) {#name, sys::Isa::isa, quant::WeightFormat::format, name},
 #include "kernels/row_decode.def"
 #undef BELLHOP_ROW_DECODE
+#define BELLHOP_PLANAR(dot, decode, isa, format) {#decode, sys::Isa::isa, quant::WeightFormat::format, nullptr, decode},
+#include "kernels/planar.def"
+#undef BELLHOP_PLANAR
 };
 
 }  // namespace

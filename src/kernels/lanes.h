@@ -11,6 +11,11 @@
 //       acc[l] = fma(-min, s[l], acc[l])          (after the scale step of the same group)
 //     code is the small exact number that the format's formula multiplies by the scale (zero point and sign applied,
 //     IQ1 delta included); scale and min are the binary32 values of that formula (d*sc, dmin*mn, ...).
+//   - Planar formats (quant/planar.h): the same with the view's scale groups. code is the code minus the implicit zero
+//     point, or the E2M1 number. A zero-point plane adds, after the scale step of each group,
+//       acc[l] = fma(bias, s[l], acc[l]),  bias = (implicit zero point - zero point) * scale, rounded
+//     The last group may be partial: its elements touch their own lanes, and lanes without an element of the group skip
+//     both steps. The reduced sum is multiplied by the view's global scale.
 //   - Plain formats (F32, F16, BF16) and decoded f32 tiles: acc[l] = fma(w[e], x[e], acc[l]); a tail shorter than 16
 //     touches its own lanes only.
 //   - Reduction: a[i] += a[i+8] (i < 8), a[i] += a[i+4] (i < 4), a[i] += a[i+2] (i < 2), a[0] + a[1].

@@ -1,0 +1,172 @@
+// Sources of the planar formats, for the translation units that share them. Internal linkage.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cpu/avx2/codes.h"
+#include "kernels/cpu/avx2/f32x16.h"
+#include "kernels/dot.h"
+#include "kernels/gemm.h"
+#include "quant/blocks.h"
+#include "quant/codebooks.h"
+
+namespace bellhop::kernels::avx2 {
+namespace {
+
+// 16 registers, two per F32x16: 4 sums.
+constexpr int RowsAtOnce(int x_rows) { return 4 / x_rows; }
+
+#include "kernels/cpu/block_codes_body.inc"
+#include "kernels/cpu/codebook_codes_body.inc"
+#include "kernels/cpu/for_each_body.inc"
+
+#include "kernels/cpu/dot_body.inc"
+
+#include "kernels/cpu/planar_body.inc"
+
+template <int kGroupElems, int kBits, int kLoadVectors = 2>
+struct PlanarLoad {
+  static constexpr int kGroup = kGroupElems, kVectors = kLoadVectors, kLoadBytes = kVectors * 2 * kBits;
+  static constexpr int kLoads = 1, kGap = 0, kOffset = 0;
+};
+
+// All values of a four-bit code are exact in bf16, so two byte shuffles look them up and two unpacks make f32 of them:
+// fewer steps, and on more ports, than masking, converting and subtracting.
+struct NibbleBytes {
+  alignas(16) uint8_t low[16], high[16];
+};
+constexpr NibbleBytes MakeNibbleBytes(const float (&values)[16]) {
+  NibbleBytes bytes{};
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, values[i]);
+    bytes.low[i] = static_cast<uint8_t>(bits >> 16);
+    bytes.high[i] = static_cast<uint8_t>(bits >> 24);
+  }
+  return bytes;
+}
+inline constexpr float kInt4Values[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+inline constexpr float kFp4Numbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                          -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+inline constexpr NibbleBytes kInt4Bytes = MakeNibbleBytes(kInt4Values);
+inline constexpr NibbleBytes kFp4Bytes = MakeNibbleBytes(kFp4Numbers);
+
+struct NibbleLookup {
+  __m256i low, high;
+  explicit NibbleLookup(const NibbleBytes& bytes)
+      : low(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes.low)))),
+        high(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes.high)))) {}
+  // bf16 values of the indices in the low and in the high eight bytes of both halves.
+  BELLHOP_INLINE void Words(__m256i index, __m256i* first, __m256i* second) const {
+    const __m256i l = _mm256_shuffle_epi8(low, index), h = _mm256_shuffle_epi8(high, index);
+    *first = _mm256_unpacklo_epi8(l, h);
+    *second = _mm256_unpackhi_epi8(l, h);
+  }
+};
+// f32 of the low and of the high four words of both halves.
+inline __m256 LowFour(__m256i words) {
+  return _mm256_castsi256_ps(_mm256_unpacklo_epi16(_mm256_setzero_si256(), words));
+}
+inline __m256 HighFour(__m256i words) {
+  return _mm256_castsi256_ps(_mm256_unpackhi_epi16(_mm256_setzero_si256(), words));
+}
+
+// Raw nibbles: byte j holds codes 2j and 2j + 1.
+template <int kGroupElems, const NibbleBytes& kBytes>
+struct RawNibbles : PlanarLoad<kGroupElems, 4> {
+  NibbleLookup lookup{kBytes};
+  BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
+    const __m256i spread = _mm256_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1,  //
+                                            2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1);
+    const __m256i w = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(Load16(p)), spread);
+    const __m256i index = _mm256_and_si256(_mm256_or_si256(w, _mm256_slli_epi16(w, 4)), _mm256_set1_epi8(15));
+    __m256i first, second;
+    lookup.Words(index, &first, &second);
+    code[0] = {LowFour(first), HighFour(first)};
+    code[1] = {LowFour(second), HighFour(second)};
+  }
+};
+template <int kGroupElems>
+struct PlanarSource<PlanarLayout::kInt4, kGroupElems> : RawNibbles<kGroupElems, kInt4Bytes> {};
+template <int kGroupElems>
+struct PlanarSource<PlanarLayout::kFp4, kGroupElems> : RawNibbles<kGroupElems, kFp4Bytes> {};
+
+// Sixteen codes are 48 bits: the first eight in the low 24 of them, the others in bits 8 to 31 of the dword that ends
+// with them. The permute takes the low three bits of each lane.
+template <int kGroupElems>
+struct PlanarSource<PlanarLayout::kInt3, kGroupElems> : PlanarLoad<kGroupElems, 3> {
+  __m256 table = _mm256_setr_ps(-4, -3, -2, -1, 0, 1, 2, 3);
+  __m256i shift_low = _mm256_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21);
+  __m256i shift_high = _mm256_setr_epi32(8, 11, 14, 17, 20, 23, 26, 29);
+  BELLHOP_INLINE F32x16 Sixteen(const uint8_t* p) const {
+    const __m256i low = _mm256_srlv_epi32(_mm256_set1_epi32(LoadAs<int32_t>(p)), shift_low);
+    const __m256i high = _mm256_srlv_epi32(_mm256_set1_epi32(LoadAs<int32_t>(p + 2)), shift_high);
+    return {_mm256_permutevar8x32_ps(table, low), _mm256_permutevar8x32_ps(table, high)};
+  }
+  BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
+    code[0] = Sixteen(p);
+    code[1] = Sixteen(p + 6);
+  }
+};
+
+inline __m256 MinusZeroPoint(__m256i codes) { return _mm256_sub_ps(_mm256_cvtepi32_ps(codes), _mm256_set1_ps(128.0f)); }
+
+template <int kGroupElems>
+struct PlanarSource<PlanarLayout::kInt8, kGroupElems> : PlanarLoad<kGroupElems, 8> {
+  BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
+    ForEach<2>([&]<int v>() BELLHOP_INLINE {
+      code[v] = {MinusZeroPoint(_mm256_cvtepu8_epi32(Load8(p + 16 * v))),
+                 MinusZeroPoint(_mm256_cvtepu8_epi32(Load8(p + 16 * v + 8)))};
+    });
+  }
+};
+
+// 64 columns of one row: two chunks of 16 bytes, whose word m holds codes m, m + 8, m + 16 and m + 24.
+template <int kGroupElems>
+struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
+  static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
+  NibbleLookup lookup{kInt4Bytes};
+  BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
+    const __m256i order = _mm256_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 0, 2, 4, 6, 1, 3, 5, 7,  //
+                                           8, 10, 12, 14, 9, 11, 13, 15, 8, 10, 12, 14, 9, 11, 13, 15);
+    const __m256i shift = _mm256_setr_epi64x(0, 4, 0, 4);
+    ForEach<2>([&]<int chunk>() BELLHOP_INLINE {
+      const __m256i bytes = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(Load16(p + 16 * chunk)), order);
+      const __m256i index = _mm256_and_si256(_mm256_srlv_epi64(bytes, shift), _mm256_set1_epi8(15));
+      __m256i first, second;  // codes 0..3, 16..19 | 4..7, 20..23 and 8..11, 24..27 | 12..15, 28..31
+      lookup.Words(index, &first, &second);
+      code[2 * chunk] = {LowFour(first), LowFour(second)};
+      code[2 * chunk + 1] = {HighFour(first), HighFour(second)};
+    });
+  }
+};
+
+// 64 columns of one row: four chunks of 16 bytes, whose word m holds code m in its low and code m + 8 in its high byte.
+template <int kGroupElems>
+struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
+  static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
+  BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
+    ForEach<4>([&]<int chunk>() BELLHOP_INLINE {
+      const __m256i words = _mm256_cvtepu16_epi32(Load16(p + 16 * chunk));
+      code[chunk] = {MinusZeroPoint(_mm256_and_si256(words, _mm256_set1_epi32(255))),
+                     MinusZeroPoint(_mm256_srli_epi32(words, 8))};
+    });
+  }
+};
+
+}  // namespace
+}  // namespace bellhop::kernels::avx2
+
+// The two kernels of a format: BELLHOP_PLANAR_KERNELS(int4, kInt4).
+#define BELLHOP_PLANAR_KERNELS(name, format)                                                                    \
+  namespace bellhop::kernels {                                                                                  \
+  void dot_##name##_f32_f32_avx2(const DotArgs& args) noexcept {                                                \
+    avx2::DotOfFormat<quant::WeightFormat::format>(args);                                                       \
+  }                                                                                                             \
+  void row_decode_##name##_f32_avx2(const quant::QuantView& weights, int64_t row, int64_t begin, int64_t count, \
+                                    float* dst) noexcept {                                                      \
+    avx2::DecodeOfFormat<quant::WeightFormat::format>(weights, row, begin, count, dst);                         \
+  }                                                                                                             \
+  }
