@@ -88,6 +88,8 @@ enum { BELLHOP_KV_AUTO = 0, BELLHOP_KV_F32 = 1, BELLHOP_KV_F16 = 2, BELLHOP_KV_B
 enum { BELLHOP_ACT_AUTO = 0, BELLHOP_ACT_F32 = 1 };
 enum { BELLHOP_OFFLOAD_OFF = 0, BELLHOP_OFFLOAD_AUTO = 1, BELLHOP_OFFLOAD_REQUIRED = 2 };
 enum { BELLHOP_MISS_LANE_AUTO = 0, BELLHOP_MISS_LANE_CPU = 1, BELLHOP_MISS_LANE_PCIE = 2, BELLHOP_MISS_LANE_SPLIT = 3 };
+enum { BELLHOP_HUGE_PAGES_OFF = 0, BELLHOP_HUGE_PAGES_AUTO = 1, BELLHOP_HUGE_PAGES_REQUIRED = 2 };
+enum { BELLHOP_PREFAULT_OFF = 0, BELLHOP_PREFAULT_AUTO = 1, BELLHOP_PREFAULT_REQUIRED = 2 };
 #define BELLHOP_AUTO_BYTES UINT64_MAX
 
 typedef struct bellhop_engine_options {
@@ -113,6 +115,8 @@ typedef struct bellhop_engine_options {
   int32_t keep_tokens;        /* of the prompt, kept by a shift; -1: all */
   bellhop_log_fn log;         /* until the engine is destroyed; NULL: silence */
   void* log_user;
+  int32_t huge_pages; /* BELLHOP_HUGE_PAGES_*; experts are copied to huge pages, which takes as much memory again */
+  int32_t prefault;   /* BELLHOP_PREFAULT_*; the model is read into memory by bellhop_engine_create; AUTO: if it fits */
 } bellhop_engine_options;
 
 typedef struct bellhop_engine bellhop_engine;
@@ -120,7 +124,9 @@ typedef struct bellhop_engine bellhop_engine;
 /* Fills in the defaults. struct_size: sizeof(bellhop_engine_options). */
 BELLHOP_API bellhop_status bellhop_engine_options_init(bellhop_engine_options* options,
                                                        size_t struct_size) BELLHOP_NOEXCEPT;
-/* Loads the model. On failure *engine is NULL. */
+/* Loads the model. On failure *engine is NULL. The model's file is mapped for as long as the engine lives: replace it
+ * by renaming another over it. Reads of a file that was shortened raise SIGBUS, for which this library has no handler.
+ */
 BELLHOP_API bellhop_status bellhop_engine_create(const bellhop_engine_options* options,
                                                  bellhop_engine** engine) BELLHOP_NOEXCEPT;
 /* Returns all memory; no call on the engine may be running. NULL is ignored. */

@@ -124,6 +124,10 @@ TEST_F(ParseTest, EveryKindOfValueArrives) {
                               "off",
                               "--miss-lane",
                               "split",
+                              "--hugepages",
+                              "auto",
+                              "--prefault",
+                              "off",
                               "--profile",
                               "p.strp",
                               "--cache-type",
@@ -172,6 +176,8 @@ TEST_F(ParseTest, EveryKindOfValueArrives) {
   EXPECT_EQ(run.engine.runtime.device, Device::kCpu);
   EXPECT_EQ(run.engine.runtime.offload, OffloadMode::kOff);
   EXPECT_EQ(run.engine.runtime.miss_lane, MissLane::kSplit);
+  EXPECT_EQ(run.engine.runtime.huge_pages, HugePagesMode::kAuto);
+  EXPECT_EQ(run.engine.runtime.prefault, PrefaultMode::kOff);
   EXPECT_EQ(run.engine.runtime.profile_path, "p.strp");
   EXPECT_EQ(run.engine.context.kv_type, KvCacheType::kBF16);
   EXPECT_EQ(run.engine.context.act, ActMode::kF32);
@@ -424,6 +430,8 @@ TEST_F(ParseTest, ErrorsNameOptionValueAndWhatIsAccepted) {
       {{"--device", "tpu"}, "--device 'tpu': expects auto, cpu or cuda"},
       {{"--act", "f16"}, "--act 'f16': expects auto or f32"},
       {{"--offload", "always"}, "--offload 'always': expects off, auto or required"},
+      {{"--hugepages", "on"}, "--hugepages 'on': expects off, auto or required"},
+      {{"--prefault", "yes"}, "--prefault 'yes': expects off, auto or required"},
       {{"--miss-lane", "gpu"}, "--miss-lane 'gpu': expects auto, cpu, pcie or split"},
       {{"--logit-bias", "7"}, "--logit-bias '7': expects TOKEN+BIAS"},
       {{"--logit-bias", "7+inf"}, "--logit-bias '7+inf': expects TOKEN+BIAS"},

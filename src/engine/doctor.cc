@@ -28,25 +28,6 @@ constexpr int kRoundTrips = 2000;
 constexpr uint64_t kMaxBuffer = uint64_t{4} << 30;
 constexpr uint64_t kBufferShare = 4;
 
-// "always [madvise] never" -> "madvise".
-std::string BracketedWord(const std::string& text) {
-  const size_t open = text.find('['), close = text.find(']');
-  return open == std::string::npos || close == std::string::npos || close < open
-             ? std::string()
-             : text.substr(open + 1, close - open - 1);
-}
-
-// The value of "HugePages_Total:      12" or "Hugepagesize:   2048 kB" in /proc/meminfo; 0 when missing.
-uint64_t MeminfoValue(std::string_view meminfo, std::string_view key) {
-  for (const std::string_view line : sys::SplitLines(meminfo)) {
-    const std::vector<std::string_view> fields = sys::SplitFields(line);
-    if (fields.size() < 2 || fields[0] != key) continue;
-    const uint64_t value = static_cast<uint64_t>(std::max<int64_t>(sys::ParseKernelInt(fields[1]).value_or(0), 0));
-    return fields.size() > 2 && fields[2] == "kB" ? value * 1024 : value;
-  }
-  return 0;
-}
-
 bool ListsAmx(std::string_view cpuinfo) {
   for (const std::string_view line : sys::SplitLines(cpuinfo)) {
     const std::vector<std::string_view> fields = sys::SplitFields(line);
@@ -81,12 +62,7 @@ MachineFacts GatherMachine(const std::string& root, const std::vector<int>& affi
   const auto online = sys::ReadCpuList(root + "/sys/devices/system/cpu/online");
   if (online) facts.online_cpus = static_cast<int>(online->size());
   facts.cpu_lists_amx = ListsAmx(sys::ReadKernelText(root + "/proc/cpuinfo").value_or(""));
-  facts.huge_page_mode =
-      BracketedWord(sys::ReadKernelText(root + "/sys/kernel/mm/transparent_hugepage/enabled").value_or(""));
-  const std::string meminfo = sys::ReadKernelText(root + "/proc/meminfo").value_or("");
-  facts.huge_page_bytes = MeminfoValue(meminfo, "Hugepagesize:");
-  facts.huge_pages_reserved = MeminfoValue(meminfo, "HugePages_Total:");
-  facts.huge_pages_free = MeminfoValue(meminfo, "HugePages_Free:");
+  facts.huge_pages = sys::ReadHugePageState(root);
   return facts;
 }
 
@@ -118,7 +94,8 @@ Result<ModelFacts> GatherModel(const std::string& path, const sys::CpuCaps& caps
   const auto check = [&]() -> Status {
     BELLHOP_TRY_ASSIGN(const manifest::Manifest manifest, formats::BuildManifest(model));
     BELLHOP_TRY_ASSIGN(const model::ModelSpec spec, model::BuildSpec(manifest));
-    BELLHOP_TRY(store::ExpertStore::Create(manifest).status());
+    BELLHOP_TRY_ASSIGN(const auto experts, store::ExpertStore::Create(manifest));
+    facts.expert_copy = store::CopyBytes(*experts);
     model::TransformerOptions options;
     const uint32_t trained = manifest.hparams.context_length;
     options.context_tokens = static_cast<int32_t>(trained > 0 ? std::min(trained, config::kDefaultContextTokens)
@@ -157,7 +134,7 @@ Result<DoctorReport> Diagnose(const DoctorOptions& options) {
   }
   CheckGpus(gpus, &report.lines);
   CheckBuild(GetBuildInfo(), &report.lines);
-  if (model) CheckModel(*model, machine.topology, &report.lines);
+  if (model) CheckModel(*model, machine, &report.lines);
   return report;
 }
 

@@ -71,6 +71,40 @@ void CheckAmx(const MachineFacts& machine, Group* cpu) {
   }
 }
 
+// The two kinds of huge pages, and what each is good for: only --hugepages and large buffers use them.
+void CheckHugePages(const MachineFacts& machine, Group* memory) {
+  const sys::HugePageState& pages = machine.huge_pages;
+  if (pages.transparent_allowed()) {
+    memory->Ok("transparent huge pages",
+               fmt::format("{}: --hugepages can copy experts to them{}", pages.transparent,
+                           machine.topology.numa_nodes > 1
+                               ? ", though parts of a matrix smaller than one cannot be split over NUMA nodes"
+                               : ""));
+  } else if (pages.transparent.empty()) {
+    memory->Ok("transparent huge pages", "unknown");
+  } else {
+    memory->Note("transparent huge pages", pages.transparent,
+                 "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled: fewer TLB misses in large "
+                 "buffers, and --hugepages without a pool");
+  }
+  uint64_t reserved = 0;
+  std::string pools;
+  for (const sys::HugePagePool& pool : pages.pools) {
+    if (pool.total == 0) continue;
+    reserved += pool.total * pool.page_bytes;
+    pools += fmt::format("{}{} of {}, {} free", pools.empty() ? "" : "; ", pool.total, FormatBytes(pool.page_bytes),
+                         pool.free);
+  }
+  memory->Ok("reserved huge pages",
+             pools.empty() ? std::string("none (none are needed)") : pools + ": --hugepages takes them first");
+  if (reserved > machine.topology.memory_total_bytes / 2) {
+    memory->Note("huge page share",
+                 fmt::format("{} are set aside, of use to experts with --hugepages and to nothing else of a model",
+                             FormatBytes(reserved)),
+                 "lower vm.nr_hugepages to what the experts need");
+  }
+}
+
 std::string DescribeGpu(const cuda::DeviceInfo& device) {
   const std::string free = device.free_bytes > 0 ? FormatBytes(device.free_bytes) + " free" : "free memory unknown";
   return fmt::format("{}, sm_{}{}, {} SMs, {} ({}), PCI {}, driver for CUDA {}, runtime {}", device.name,
@@ -104,8 +138,11 @@ void CheckCpu(const MachineFacts& machine, std::vector<DoctorLine>* lines) {
   } else {
     cpu.Ok("affinity", "all CPUs may be used");
   }
-  cpu.Ok("NUMA nodes", topology.numa_nodes > 1 ? fmt::format("{}, workers are spread over them", topology.numa_nodes)
-                                               : std::string("1"));
+  cpu.Ok("NUMA nodes",
+         topology.numa_nodes > 1
+             ? fmt::format("{}: workers are spread over them, and weights lie on the node that reads them",
+                           topology.numa_nodes)
+             : std::string("1"));
   CheckInstructionSets(machine.caps, &cpu);
   CheckAmx(machine, &cpu);
 }
@@ -122,22 +159,7 @@ void CheckMemory(const MachineFacts& machine, std::vector<DoctorLine>* lines) {
   } else {
     memory.Ok("available", available);
   }
-  if (machine.huge_page_mode == "never") {
-    memory.Note(
-        "transparent huge pages", "never",
-        "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled: fewer TLB misses in large buffers");
-  } else {
-    memory.Ok("transparent huge pages", machine.huge_page_mode.empty() ? "unknown" : machine.huge_page_mode);
-  }
-  const uint64_t reserved = machine.huge_pages_reserved * machine.huge_page_bytes;
-  memory.Ok("reserved huge pages", machine.huge_pages_reserved == 0
-                                       ? std::string("none (none are needed)")
-                                       : fmt::format("{} of {}, {} free", machine.huge_pages_reserved,
-                                                     FormatBytes(machine.huge_page_bytes), machine.huge_pages_free));
-  if (reserved > topology.memory_total_bytes / 2) {
-    memory.Note("huge page share", fmt::format("{} are set aside and of no use to model files", FormatBytes(reserved)),
-                "lower vm.nr_hugepages");
-  }
+  CheckHugePages(machine, &memory);
 }
 
 void CheckLimits(const MachineFacts& machine, bool has_gpu, std::vector<DoctorLine>* lines) {
@@ -257,7 +279,8 @@ void CheckBuild(const BuildInfo& build, std::vector<DoctorLine>* lines) {
   group.Ok("third-party libraries", build.static_libraries ? "static" : "shared");
 }
 
-void CheckModel(const ModelFacts& model, const sys::Topology& topology, std::vector<DoctorLine>* lines) {
+void CheckModel(const ModelFacts& model, const MachineFacts& machine, std::vector<DoctorLine>* lines) {
+  const sys::Topology& topology = machine.topology;
   Group group("Model", lines);
   group.Ok("file", model.path);
   if (!model.supported.ok()) {
@@ -286,6 +309,19 @@ void CheckModel(const ModelFacts& model, const sys::Topology& topology, std::vec
     group.Problem("memory", fmt::format("{}; this machine grants {}", sizes, FormatBytes(limit)),
                   "weights will be read from the disk again and again: use a smaller format (`bellhop quantize`), a "
                   "smaller --ctx-size, or more memory");
+  }
+  if (model.expert_copy > 0) {
+    const bool pool = machine.huge_pages.FindPool(model.expert_copy) != nullptr;
+    const bool fits = needed <= topology.memory_available_bytes;
+    const std::string copy = fmt::format("a copy of the experts, {},", FormatBytes(model.expert_copy));
+    const std::string why_not = machine.huge_pages.WhyNot(model.expert_copy);
+    if (!why_not.empty()) {
+      group.Ok("--hugepages", "not possible: " + why_not);
+    } else if (pool || fits) {
+      group.Ok("--hugepages", fmt::format("{} fits{}", copy, pool ? " into the reserved pool" : ""));
+    } else {
+      group.Ok("--hugepages", copy + " does not fit");
+    }
   }
   for (const std::string& format : model.slow_formats) {
     group.Note("format " + format, "has no SIMD kernel on this CPU: runs on the slow reference kernel",

@@ -11,6 +11,7 @@
 #include "engine/doctor.h"
 #include "sys/cpu_features.h"
 #include "sys/host_info.h"
+#include "sys/huge_pages.h"
 #include "sys/topology.h"
 
 namespace bellhop::engine {
@@ -19,11 +20,9 @@ struct MachineFacts {
   sys::Topology topology;
   sys::HostInfo host;
   sys::CpuCaps caps;
-  int online_cpus = 0;           // 0: the machine does not say
-  bool cpu_lists_amx = false;    // the CPU has AMX, usable or not
-  std::string huge_page_mode;    // "always", "madvise" or "never"; empty: the machine does not say
-  uint64_t huge_page_bytes = 0;  // size of one reserved huge page
-  uint64_t huge_pages_reserved = 0, huge_pages_free = 0;
+  int online_cpus = 0;         // 0: the machine does not say
+  bool cpu_lists_amx = false;  // the CPU has AMX, usable or not
+  sys::HugePageState huge_pages;
 };
 
 // `root` is prepended to /sys and /proc, so tests feed made-up machines; `affinity` as in sys::ReadTopology. The
@@ -47,6 +46,7 @@ struct ModelFacts {
   std::string path;
   Status supported;  // why not
   uint64_t weights = 0, cache_and_buffers = 0;
+  uint64_t expert_copy = 0;  // that --hugepages makes; 0: no experts
   int32_t context = 0;
   std::vector<std::string> slow_formats;  // without a SIMD kernel on this CPU
 };
@@ -60,6 +60,6 @@ void CheckMeasurements(const Result<Measurements>& measured, const std::vector<s
                        std::vector<DoctorLine>* lines);
 void CheckGpus(const GpuFacts& gpus, std::vector<DoctorLine>* lines);
 void CheckBuild(const BuildInfo& build, std::vector<DoctorLine>* lines);
-void CheckModel(const ModelFacts& model, const sys::Topology& topology, std::vector<DoctorLine>* lines);
+void CheckModel(const ModelFacts& model, const MachineFacts& machine, std::vector<DoctorLine>* lines);
 
 }  // namespace bellhop::engine

@@ -85,7 +85,7 @@ TEST(DoctorTest, ALimitedContainerIsExplained) {
   facts.caps = {};  // as if the CPU could nothing
   EXPECT_EQ(facts.online_cpus, 16);
   EXPECT_TRUE(facts.cpu_lists_amx);
-  EXPECT_EQ(facts.huge_page_mode, "never");
+  EXPECT_EQ(facts.huge_pages.transparent, "never");
 
   std::vector<DoctorLine> lines;
   CheckCpu(facts, &lines);
@@ -120,7 +120,7 @@ TEST(DoctorTest, AnUnlimitedMachineHasNoNotes) {
   facts.host.cpu_model = "Test CPU 9000";
   facts.caps.isa = sys::Isa::kAmx;
   facts.caps.avx512_vnni = facts.caps.amx_bf16 = true;
-  facts.huge_page_mode = "madvise";
+  facts.huge_pages.transparent = "madvise";
   std::vector<DoctorLine> lines;
   CheckCpu(facts, &lines);
   CheckMemory(facts, &lines);
@@ -132,6 +132,42 @@ TEST(DoctorTest, AnUnlimitedMachineHasNoNotes) {
   EXPECT_EQ(Find(lines, "CPU", "AMX").value, "usable: bf16");
   EXPECT_EQ(Find(lines, "Measured", "memory read bandwidth").value, "96.4 GB/s (16 threads)");
   EXPECT_EQ(Find(lines, "Measured", "worker round trip").value, "1.9 us (16 threads)");
+}
+
+TEST(DoctorTest, HugePagesAreExplained) {
+  MachineFacts machine;
+  machine.host.cpu_model = "Test CPU 9000";
+  machine.topology.memory_total_bytes = 64 * kGiB;
+  machine.topology.memory_available_bytes = 60 * kGiB;
+  machine.topology.numa_nodes = 2;
+  machine.huge_pages.transparent = "madvise";
+  machine.huge_pages.pools = {{.page_bytes = uint64_t{2} << 20, .total = 20480, .free = 20000}};
+  std::vector<DoctorLine> lines;
+  CheckCpu(machine, &lines);
+  CheckMemory(machine, &lines);
+  ExpectSound(lines);
+  EXPECT_TRUE(Contains(Find(lines, "CPU", "NUMA nodes").value, "2: workers are spread"));
+  EXPECT_TRUE(Contains(Find(lines, "Memory", "transparent huge pages").value, "NUMA nodes"));
+  EXPECT_TRUE(Contains(Find(lines, "Memory", "reserved huge pages").value, "20480 of 2.10 MB, 20000 free"));
+  EXPECT_EQ(Find(lines, "Memory", "huge page share").level, CheckLevel::kNote);
+
+  ModelFacts model;
+  model.path = "m.gguf";
+  model.weights = 20 * kGiB;
+  const auto words = [&](uint64_t copy) {
+    model.expert_copy = copy;
+    std::vector<DoctorLine> about;
+    CheckModel(model, machine, &about);
+    ExpectSound(about);
+    return Find(about, "Model", "--hugepages").value;
+  };
+  EXPECT_TRUE(Contains(words(18 * kGiB), "fits into the reserved pool"));
+  machine.huge_pages.pools.clear();
+  EXPECT_TRUE(words(18 * kGiB).ends_with(" fits"));
+  machine.topology.memory_available_bytes = 10 * kGiB;
+  EXPECT_TRUE(Contains(words(18 * kGiB), "does not fit"));
+  machine.huge_pages.transparent = "never";
+  EXPECT_TRUE(Contains(words(18 * kGiB), "vm.nr_hugepages="));
 }
 
 TEST(DoctorTest, MeasurementsThatFailOrAreSlowHaveRemedies) {
@@ -203,13 +239,14 @@ TEST(DoctorTest, ModelsFitOrNot) {
   model.weights = 40 * kGiB;
   model.cache_and_buffers = kGiB;
   model.context = 8192;
-  sys::Topology topology;
+  MachineFacts machine;
+  sys::Topology& topology = machine.topology;
   topology.memory_total_bytes = 64 * kGiB;
   const auto memory = [&](uint64_t available, uint64_t limit) {
     topology.memory_available_bytes = available;
     topology.memory_limit_bytes = limit;
     std::vector<DoctorLine> lines;
-    CheckModel(model, topology, &lines);
+    CheckModel(model, machine, &lines);
     ExpectSound(lines);
     return Find(lines, "Model", "memory").level;
   };
@@ -229,7 +266,7 @@ TEST(DoctorTest, ModelFilesAreReadForSupportAndSlowFormats) {
   EXPECT_FALSE(unknown->supported.ok());
   EXPECT_GT(unknown->weights, 0u);
   std::vector<DoctorLine> lines;
-  CheckModel(*unknown, GatherMachine().topology, &lines);
+  CheckModel(*unknown, GatherMachine(), &lines);
   ExpectSound(lines);
   EXPECT_EQ(Find(lines, "Model", "supported").level, CheckLevel::kProblem);
 

@@ -84,13 +84,23 @@ static void test_struct_sizes(const char* model) {
   CHECK(options.pin_threads == 1 && options.batch_rows > 0 && options.log == NULL && options.isa == NULL);
 
   FAILS(bellhop_engine_options_init(NULL, sizeof(options)), BELLHOP_INVALID_ARGUMENT);
-  FAILS(bellhop_engine_options_init(&options, sizeof(options) - 1), BELLHOP_INVALID_ARGUMENT);
+  FAILS(bellhop_engine_options_init(&options, offsetof(bellhop_engine_options, huge_pages) - 1),
+        BELLHOP_INVALID_ARGUMENT);
   FAILS(bellhop_engine_options_init(&options, 1u << 20), BELLHOP_INVALID_ARGUMENT);
   options.struct_size = 0;
   FAILS(bellhop_engine_create(&options, &engine), BELLHOP_INVALID_ARGUMENT);
   CHECK(last_error_contains("struct_size"));
   options.struct_size = (size_t)-1;
   FAILS(bellhop_engine_create(&options, &engine), BELLHOP_INVALID_ARGUMENT);
+
+  /* A caller with the first header, which had neither huge_pages nor prefault. */
+  options.huge_pages = options.prefault = 99;
+  OK(bellhop_engine_options_init(&options, offsetof(bellhop_engine_options, huge_pages)));
+  CHECK(options.huge_pages == 99 && options.prefault == 99);
+  options.model_path = model;
+  options.threads = 1;
+  OK(bellhop_engine_create(&options, &engine));
+  bellhop_engine_destroy(engine);
 
   /* A caller with a newer header: unknown fields must be zero. */
   memset(&newer, 0xAB, sizeof(newer));
@@ -106,6 +116,26 @@ static void test_struct_sizes(const char* model) {
   OK(bellhop_engine_create(&newer.options, &engine));
   CHECK(engine != NULL);
   bellhop_engine_destroy(engine);
+}
+
+static void test_host_memory(const char* model) {
+  bellhop_engine* engine = NULL;
+  bellhop_engine_options options = default_options(model);
+  CHECK(options.huge_pages == BELLHOP_HUGE_PAGES_OFF && options.prefault == BELLHOP_PREFAULT_AUTO);
+  options.huge_pages = BELLHOP_HUGE_PAGES_AUTO;
+  options.prefault = BELLHOP_PREFAULT_REQUIRED;
+  OK(bellhop_engine_create(&options, &engine));
+  bellhop_engine_destroy(engine);
+  options.huge_pages = 3;
+  FAILS(bellhop_engine_create(&options, &engine), BELLHOP_INVALID_ARGUMENT);
+  CHECK(last_error_contains("huge_pages"));
+  options.huge_pages = BELLHOP_HUGE_PAGES_OFF;
+  options.prefault = -1;
+  FAILS(bellhop_engine_create(&options, &engine), BELLHOP_INVALID_ARGUMENT);
+  options.prefault = BELLHOP_PREFAULT_REQUIRED;
+  options.ram_bytes = 20000000; /* less than the model */
+  FAILS(bellhop_engine_create(&options, &engine), BELLHOP_OUT_OF_MEMORY);
+  CHECK(last_error_contains("--prefault"));
 }
 
 static void test_create_errors(const char* model, const char* corrupt) {
@@ -547,6 +577,7 @@ int main(int argc, char** argv) {
   }
   test_version_and_names();
   test_struct_sizes(argv[1]);
+  test_host_memory(argv[1]);
   test_create_errors(argv[1], argv[2]);
   test_null_engine();
   test_cancel(argv[1]);

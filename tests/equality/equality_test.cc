@@ -74,6 +74,42 @@ TEST(EqualityTest, ChunkBoundsDoNotChangeAPrompt) {
   }
 }
 
+TEST(EqualityTest, WhereExpertsLieDoesNotChangeATokenOrALogit) {
+  const std::vector<TokenId> ids = PromptIds("short");
+  const auto generate = [&](config::HugePagesMode huge_pages, config::PrefaultMode prefault) {
+    auto engine = OpenEngine(ShippedModel(), [&](auto& c) {
+      c.runtime.huge_pages = huge_pages;
+      c.runtime.prefault = prefault;
+    });
+    engine::GenerateRequest request;
+    request.prompt = ids;
+    request.sampling.greedy = true;
+    request.ignore_eos = true;
+    request.max_tokens = 40;
+    auto generated = engine->Generate(request);
+    EXPECT_TRUE(generated.ok()) << generated.status().ToString();
+    return generated.ok() ? generated->ids : std::vector<TokenId>();
+  };
+  const auto expected = generate(config::HugePagesMode::kOff, config::PrefaultMode::kOff);
+  ASSERT_EQ(expected.size(), 40u);
+  EXPECT_EQ(generate(config::HugePagesMode::kAuto, config::PrefaultMode::kAuto), expected);
+  EXPECT_EQ(generate(config::HugePagesMode::kOff, config::PrefaultMode::kRequired), expected);
+
+  size_t models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(RepoPath("tests/golden/arch"))) {
+    if (entry.path().extension() != ".json") continue;
+    const nlohmann::json golden = ReadJson("tests/golden/arch/" + entry.path().filename().string());
+    const auto path = RepoPath("tests/golden/arch/" + golden["gguf"].get<std::string>());
+    const auto tokens = golden["ids"].get<std::vector<TokenId>>();
+    const auto run = [&](config::HugePagesMode huge_pages) {
+      return AllLogits(path, tokens, [&](auto& c) { c.runtime.huge_pages = huge_pages; });
+    };
+    EXPECT_EQ(run(config::HugePagesMode::kAuto), run(config::HugePagesMode::kOff)) << path;
+    ++models;
+  }
+  EXPECT_GE(models, 10u);
+}
+
 TEST(EqualityTest, DecodeEqualsAnExactModePrompt) {
   // Decoded rows are the decode class; a prompt under --act f32 is too, so both give the same bits.
   const std::vector<TokenId> ids = PromptIds("short");

@@ -16,6 +16,8 @@ static_assert(static_cast<int>(config::KvCacheType::kF16) == BELLHOP_KV_F16);
 static_assert(static_cast<int>(config::ActMode::kF32) == BELLHOP_ACT_F32);
 static_assert(static_cast<int>(config::OffloadMode::kRequired) == BELLHOP_OFFLOAD_REQUIRED);
 static_assert(static_cast<int>(config::MissLane::kSplit) == BELLHOP_MISS_LANE_SPLIT);
+static_assert(static_cast<int>(config::HugePagesMode::kRequired) == BELLHOP_HUGE_PAGES_REQUIRED);
+static_assert(static_cast<int>(config::PrefaultMode::kRequired) == BELLHOP_PREFAULT_REQUIRED);
 
 constexpr size_t kOptionsV1 = BELLHOP_SIZE_THROUGH(bellhop_engine_options, log_user);
 constexpr size_t kInfoV1 = BELLHOP_SIZE_THROUGH(bellhop_engine_info, has_chat_template);
@@ -34,6 +36,8 @@ bellhop_engine_options DefaultOptions() {
   options.gpu_experts_percent = -1;
   options.offload = static_cast<int32_t>(defaults.runtime.offload);
   options.miss_lane = static_cast<int32_t>(defaults.runtime.miss_lane);
+  options.huge_pages = static_cast<int32_t>(defaults.runtime.huge_pages);
+  options.prefault = static_cast<int32_t>(defaults.runtime.prefault);
   options.context_tokens = defaults.context.context_tokens;
   options.batch_rows = defaults.context.batch_rows;
   options.kv_type = static_cast<int32_t>(defaults.context.kv_type);
@@ -85,6 +89,8 @@ Result<config::EngineConfig> ToConfig(const bellhop_engine_options& in) {
   BELLHOP_TRY(SetEnum(in.device, config::Device::kCuda, "device", &runtime.device));
   BELLHOP_TRY(SetEnum(in.offload, config::OffloadMode::kRequired, "offload", &runtime.offload));
   BELLHOP_TRY(SetEnum(in.miss_lane, config::MissLane::kSplit, "miss_lane", &runtime.miss_lane));
+  BELLHOP_TRY(SetEnum(in.huge_pages, config::HugePagesMode::kRequired, "huge_pages", &runtime.huge_pages));
+  BELLHOP_TRY(SetEnum(in.prefault, config::PrefaultMode::kRequired, "prefault", &runtime.prefault));
   BELLHOP_TRY(SetFlag(in.pin_threads, "pin_threads", &runtime.pin_threads));
   BELLHOP_TRY(SetFlag(in.deterministic, "deterministic", &runtime.deterministic));
   BELLHOP_TRY(SetGpuExperts(in, &runtime));
