@@ -112,6 +112,13 @@ Status CpuColdPath::AllocateBuffers() {
   out_ = hidden_ + static_cast<int64_t>(routes) * inner_stride_;
   groups_ = std::make_unique<ColdGroups>(static_cast<int32_t>(max_experts), static_cast<int32_t>(routes));
   jobs_.reserve(max_experts);
+  prompt_groups_.reserve(max_experts);
+  BELLHOP_TRY_ASSIGN(prompt_, ColdPrompt::Create(cpu_,
+                                                 {.hidden = options_.hidden,
+                                                  .inner = inner_,
+                                                  .routes = static_cast<int64_t>(routes),
+                                                  .groups = static_cast<int64_t>(max_experts)},
+                                                 options_.numerics));
   return Status();
 }
 
@@ -267,38 +274,16 @@ void CpuColdPath::RunDecode(const ColdRequest& request) {
 }
 
 void CpuColdPath::RunPrompt(const ColdRequest& request) {
-  const auto jobs = static_cast<int64_t>(jobs_.size());
-  // Experts have different numbers of rows, so tiles are taken from a shared counter; the result of a tile does not
-  // depend on who computes it.
-  auto run_tiles = [&](int64_t width, auto&& fn) {
-    const int64_t tiles = CeilDiv(width, CpuContext::kTileRows);
-    std::atomic<int64_t> next{0};
-    cpu_.pool->Run([&](int worker, int) {
-      for (int64_t t; (t = next.fetch_add(1, std::memory_order_relaxed)) < jobs * tiles;) {
-        const int64_t begin = t % tiles * CpuContext::kTileRows;
-        fn(jobs_[static_cast<size_t>(t / tiles)], RowRange{begin, std::min(begin + CpuContext::kTileRows, width)},
-           worker);
-      }
-    });
-  };
-  cpu_.pool->Run([&](int worker, int workers) { GatherRows(request, worker, workers); });
-  run_tiles(inner_, [&](const Job& job, RowRange rows, int worker) {
-    const int64_t stride = 2 * inner_stride_;
-    if (!WaitUntilReady(request, job.id)) return;
-    LinearPrompt(cpu_, job.expert.gate, job.x, {job.fc1, job.count, inner_, stride}, rows, worker);
-    LinearPrompt(cpu_, job.expert.up, job.x, {job.fc1 + inner_stride_, job.count, inner_, stride}, rows, worker);
-    for (int32_t m = 0; m < job.count; ++m) {
-      const float* gate = job.fc1 + m * stride + rows.begin;
-      float* h = job.hidden + m * inner_stride_ + rows.begin;
-      ApplyActivation(*cpu_.ops, options_.numerics.activation, gate, gate + inner_stride_, rows.size(), h);
-      cpu_.ops->round_bf16(h, rows.size(), h);
-    }
-  });
-  run_tiles(options_.hidden, [&](const Job& job, RowRange rows, int worker) {
-    if (HasFailed(request, job.id)) return;
-    const MatView<const float> h{job.hidden, job.count, job.expert.inner(), inner_stride_};
-    LinearPrompt(cpu_, job.expert.down, h, {job.out, job.count, options_.hidden, hidden_stride_}, rows, worker);
-  });
+  prompt_groups_.clear();
+  for (const Job& job : jobs_) {
+    const int64_t first = (job.out - out_) / hidden_stride_;
+    prompt_groups_.push_back({.expert = &job.expert,
+                              .id = job.id,
+                              .count = job.count,
+                              .rows = groups_->rows() + first,
+                              .out = job.out});
+  }
+  prompt_->Run({prompt_groups_.data(), prompt_groups_.size()}, request.x, hidden_stride_, request.ready);
   cpu_.pool->ParallelFor(options_.hidden, kLineFloats, [&](RowRange columns) { Combine(request, columns); });
 }
 

@@ -11,6 +11,7 @@
 #include "base/span.h"
 #include "base/status.h"
 #include "moe/cold_groups.h"
+#include "moe/cold_prompt.h"
 #include "moe/expert.h"
 #include "moe/linear.h"
 #include "store/expert_store.h"
@@ -91,6 +92,8 @@ class CpuColdPath {
   int64_t fc1_units_per_job_ = 0;  // of the running call
   sys::WorkRanges fc1_work_, fc2_work_;
   sys::PhaseBarrier barrier_;
+  std::unique_ptr<ColdPrompt> prompt_;
+  std::vector<PromptGroup> prompt_groups_;
 };
 
 }  // namespace bellhop::moe
