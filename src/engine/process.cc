@@ -44,6 +44,13 @@ Result<std::string> ReadText(const std::string& path, uint64_t max_bytes) {
 
 Status WriteWholeFile(const std::string& path, std::string_view content) { return sys::WriteFileAtomic(path, content); }
 
+Status CheckFolderOf(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return Status();
+  return NotFound("{}: cannot be written: there is no folder {}; make it first", path, folder.string());
+}
+
 std::string ExecutableDirectory() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -38,15 +38,19 @@ class Interrupts {
   std::unique_ptr<sys::InterruptScope> scope_;
 };
 
-// From now on a mapped file that can no longer be read ends the process with `exit_code`, after `prefix`, the file's name
-// and what to do on one line of standard error; without this the system ends it by SIGBUS. For programs, not libraries:
-// it is a signal handler. `prefix` must live for ever.
+// From now on a mapped file that can no longer be read ends the process with `exit_code`, after `prefix`, the file's
+// name and what to do on one line of standard error; without this the system ends it by SIGBUS. For programs, not
+// libraries: it is a signal handler. `prefix` must live for ever.
 void ExplainMappingFaults(const char* prefix, int exit_code);
 
 // The whole file; "-" is standard input. kInvalidArgument when it is longer than `max_bytes`.
 Result<std::string> ReadText(const std::string& path, uint64_t max_bytes);
 // Readers see the old file or the new one, never a part.
 Status WriteWholeFile(const std::string& path, std::string_view content);
+
+// kNotFound when the folder that `path` is to be written into does not exist: for work that takes long before it
+// writes.
+Status CheckFolderOf(const std::string& path);
 
 // Folder of the running program; empty when the system does not say.
 std::string ExecutableDirectory();

@@ -213,6 +213,7 @@ Json ResultFile(const config::BenchOptions& options, const std::vector<Measured>
 }  // namespace
 
 Status Bench(const config::BenchOptions& options, Console& console) {
+  if (!options.out.empty()) BELLHOP_TRY(engine::CheckFolderOf(options.out));
   const std::vector<engine::BenchCase> cases = Cases(options);
   if (cases.empty()) return InvalidArgument("nothing to measure: --pp and --tg are both 0");
   const std::vector<Setup> setups = Setups(options);

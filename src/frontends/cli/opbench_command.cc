@@ -146,6 +146,7 @@ void PrintMarkdown(const config::OpbenchOptions& options, const engine::OpbenchR
 }  // namespace
 
 Status Opbench(const config::OpbenchOptions& options, Console& console) {
+  if (!options.out.empty()) BELLHOP_TRY(engine::CheckFolderOf(options.out));
   const engine::Interrupts interrupts;
   Progress progress(console, "opbench");
   const engine::OpbenchControl control{

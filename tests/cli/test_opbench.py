@@ -1,0 +1,116 @@
+"""bellhop opbench, on layers so small that every format and kernel bundle is tried."""
+
+import json
+import math
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import bellhop_process
+from bellhop_process import MODEL, ROOT, ProgramTest, clean_environment
+
+KEYS = {"format", "isa", "threads", "rows", "us", "us_p90", "us_min", "reps", "gbps", "share", "ratio_to_scalar",
+        "hidden", "inter", "active", "topk", "experts", "distinct_experts", "weight_bytes", "tflops", "class",
+        "over_dram_us", "kernel"}
+TINY = ("opbench", "--hidden", "256", "--inter", "256", "--active", "2", "--rotate", "1MiB", "--reps", "2", "-t", "1")
+
+
+class OpbenchTest(ProgramTest):
+    def test_every_format_with_two_bundles(self):
+        result = self.ok_json(*TINY, "--device", "cpu", "--format", "all", "--isa", "reference,auto", "--rows", "1,40")
+        self.assertEqual(result["name"], "cpu_cold")
+        self.assertTrue(result["complete"])
+        self.assertLessEqual({"slug", "gpu", "driver", "cpu", "cores", "isa"}, result["machine"].keys())
+        self.assertRegex(result["commit"], r"^([0-9a-f]{7,40}(-dirty)?|unknown)$")
+        self.assertRegex(result["date"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertTrue(result["command"].startswith("bellhop opbench --hidden 256 "), result["command"])
+        self.assertGreater(result["ceilings"]["cpu_read_gbps"], 0)
+        by_threads = result["ceilings"]["by_threads"]
+        self.assertEqual([b["threads"] for b in by_threads], [1])
+        self.assertLessEqual(by_threads[0]["min"], by_threads[0]["cpu_read_gbps"])
+        self.assertLessEqual(by_threads[0]["cpu_read_gbps"], by_threads[0]["max"])
+
+        cases = result["cases"]
+        for case in cases:
+            self.assertLessEqual(KEYS, case.keys())
+            for key in ("us", "us_p90", "us_min", "gbps", "share", "ratio_to_scalar", "weight_bytes", "tflops"):
+                self.assertGreater(case[key], 0, (key, case))
+                self.assertTrue(math.isfinite(case[key]), (key, case))
+            self.assertLessEqual(case["us_min"], case["us"])
+            self.assertLessEqual(case["us"], case["us_p90"])
+            self.assertEqual(case["class"], "prompt" if case["rows"] > 32 else "decode")
+            self.assertAlmostEqual(case["gbps"], case["weight_bytes"] / case["us"] / 1e3)
+            self.assertAlmostEqual(case["share"], case["gbps"] / result["ceilings"]["cpu_read_gbps"])
+            self.assertAlmostEqual(case["tflops"], 2 * 3 * 256 * 256 * 2 * case["rows"] / case["us"] / 1e6)
+            if case["isa"] == "reference":
+                self.assertAlmostEqual(case["ratio_to_scalar"], 1)
+        measured = {(case["format"], case["isa"] == "reference", case["rows"]) for case in cases}
+        formats = {case["format"] for case in cases}
+        self.assertLessEqual({"q4_0", "q4_k", "q6_k", "iq1_s", "mxfp4", "f32", "int4_b32", "int4sm80_b32", "int3_b64",
+                              "int8_b32", "mxfp4_b32", "nvfp4_b16"}, formats)
+        for name in formats:
+            for rows in (1, 40):
+                self.assertIn((name, True, rows), measured)
+        has_vectors = any(case["isa"] != "reference" for case in cases)
+        self.assertEqual(len(cases), len(measured))
+        self.assertEqual(len(measured), len(formats) * (4 if has_vectors else 2))
+
+    def test_tables_and_the_result_file(self):
+        out = self.folder / "cpu_cold.json"
+        arguments = (*TINY, "--format", "q4_0", "--isa", "auto", "--rows", "1,2", "--topk", "1")
+        table = self.ok(*arguments, "--out", out).splitlines()
+        self.assertRegex(table[0], r"^\| format \| isa +\| threads \| rows \| class +\| +us \| ")
+        self.assertRegex(table[2], r"^\| q4_0 +\| \w+ +\| +1 \| +1 \| decode \| +[\d.]+ \|")
+        self.assertIn("one layer of hidden 256 x inter 256: 2 experts of a call, 1 of a row", "\n".join(table))
+        self.assertIn("read bandwidth with 1 thread(s): ", "\n".join(table))
+        cases = json.loads(out.read_text())["cases"]
+        self.assertEqual([(c["rows"], c["distinct_experts"]) for c in cases], [(1, 1), (2, 2)])
+        rows = self.ok(*arguments, "-o", "csv").splitlines()
+        self.assertEqual(rows[0].split(",")[:3], ["format", "isa", "kernel"])
+        self.assertEqual(len(rows), 3)
+        self.assertEqual({row.count(",") for row in rows}, {rows[0].count(",")})
+
+    def test_environment_twins(self):
+        env = {"BELLHOP_FORMAT": "q8_0,int8_b32", "BELLHOP_ROWS": "3", "BELLHOP_ISA": "reference"}
+        cases = self.ok_json(*TINY, env=env)["cases"]
+        self.assertEqual([(c["format"], c["isa"], c["rows"]) for c in cases],
+                         [("q8_0", "reference", 3), ("int8_b32", "reference", 3)])
+
+    def test_errors(self):
+        self.assertIn("--device cpu", self.fails("opbench", "--device", "cuda"))
+        self.assertIn("--inter 100 with q4_0", self.fails("opbench", "--format", "q4_0", "--inter", "100"))
+        self.assertIn("--format 'q4_9': expects all, gguf, onnx", self.fails("opbench", "--format", "q4_9"))
+        self.assertIn("lower --rotate", self.fails("opbench", "--format", "q4_0", "--rotate", "900TiB"))
+        missing = self.folder / "no" / "folder.json"
+        self.assertIn("there is no folder", self.fails(*TINY, "--format", "q4_0", "--out", missing))
+        self.assertIn("there is no folder", self.fails("bench", "--out", missing))
+
+    def test_an_interruption_leaves_the_complete_cases(self):
+        out = self.folder / "part.json"
+        with subprocess.Popen([bellhop_process.program, *TINY[:-4], "-t", "1", "--format", "q8_0", "--rows", "1,2",
+                               "--isa", "reference", "--reps", "10000", "--out", out, "-q"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=clean_environment()) as process:
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            errors = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0, errors)
+        if out.exists():  # nothing was complete yet: no file, and the reason on standard error
+            self.assertIsInstance(json.loads(out.read_text())["complete"], bool)
+        else:
+            self.assertIn(b"nothing was measured", errors)
+
+    def test_run_cpu_writes_every_result(self):
+        out = self.folder / "results"
+        script = ROOT / "bench" / "run_cpu.sh"
+        done = subprocess.run([script, "--bin", Path(bellhop_process.program).parent, "--out", out, "--quick",
+                               "--formats", "q4_0,int4_b32", "--threads", "1", "--budget", "120",
+                               "--model", MODEL],
+                              capture_output=True, timeout=150, env=clean_environment(), check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for name in ("cpu_cold", "cpu_cold_rows", "cpu_cold_threads", "cpu_cold_latency", "cpu_cold_prompt1",
+                     "cpu_cold_prompt8", "bench"):
+            self.assertTrue(json.loads((out / f"{name}.json").read_text())["cases"], name)
+        self.assertIn(b"## cpu_cold_latency", done.stdout)
+        for wrong in (["--bin", "/nonexistent", "--out", out], ["--out"], ["--bin", ".", "--budget", "soon"]):
+            self.assertEqual(subprocess.run([script, *wrong], capture_output=True, check=False).returncode, 2, wrong)
