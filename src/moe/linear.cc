@@ -4,12 +4,16 @@
 #include <atomic>
 
 #include "base/units.h"
+#include "quant/planar.h"
 
 namespace bellhop::moe {
 namespace {
 
-constexpr int64_t kLooseRows = 64;    // rows that LinearPrompt packs at once when nobody did
-constexpr int64_t kDecodeGrain = 16;  // output rows: one or more cache lines of y per worker, no false sharing
+constexpr int64_t kLooseRows = 64;  // rows that LinearPrompt packs at once when nobody did
+
+// Output rows of a decode unit: whole cache lines of y, and about this many weight bytes, which one core reads in 3 us.
+constexpr int64_t kLineRows = 16;
+constexpr int64_t kDecodeUnitBytes = 16 << 10;
 
 void AddBiasAndScale(const Linear& linear, MatView<float> y, RowRange range) {
   if (linear.scale != 1) {
@@ -51,6 +55,7 @@ Result<std::unique_ptr<CpuContext>> CpuContext::Create(sys::WorkerPool* pool, co
   cpu->gemm = kernels::SelectGemm(caps);
   cpu->max_cols = max_cols;
   cpu->max_rows = max_rows;
+  cpu->work_ = std::make_unique<sys::WorkRanges>(pool->size());
   for (int w = 0; w < pool->size(); ++w) {
     BELLHOP_TRY_ASSIGN(sys::AlignedBuffer scratch,
                        sys::AlignedBuffer::Create(WorkerBytes(max_cols), MemoryTag::kWorkspace));
@@ -156,6 +161,43 @@ void RunPrompt(const CpuContext& cpu, HostSpan<const LinearJob> jobs, MatView<co
   });
 }
 
+// Rows of a unit: enough bytes to be worth taking, few enough for every worker to get several.
+int64_t DecodeUnitRows(HostSpan<const LinearJob> jobs, int64_t total, int workers) {
+  int64_t bytes = 0;
+  for (const LinearJob& job : jobs) bytes += static_cast<int64_t>(quant::ViewBytes(job.linear->weights));
+  constexpr int64_t kUnitsPerWorker = 4;
+  const int64_t by_bytes = total * kDecodeUnitBytes / std::max<int64_t>(bytes, 1);
+  const int64_t by_workers = total / (kUnitsPerWorker * workers);
+  return std::max<int64_t>(std::min(by_bytes, by_workers) / kLineRows, 1) * kLineRows;
+}
+
+// The first weights of output row `row` of the concatenated jobs.
+const std::byte* FirstWeights(HostSpan<const LinearJob> jobs, int64_t row) {
+  for (const LinearJob& job : jobs) {
+    if (row < job.linear->rows()) return job.linear->weights.Row(row);
+    row -= job.linear->rows();
+  }
+  return nullptr;
+}
+
+void RunDecode(const CpuContext& cpu, HostSpan<const LinearJob> jobs, MatView<const float> x, int64_t total) {
+  auto run = [&](RowRange range, const std::byte* next) {
+    ForEachJobPart(jobs, range,
+                   [&](const LinearJob& job, RowRange part) { LinearDecode(*job.linear, x, job.y, part, next); });
+  };
+  if (cpu.pool->size() == 1 || total <= kLineRows) return run({0, total}, nullptr);
+  const int64_t unit_rows = DecodeUnitRows(jobs, total, cpu.pool->size());
+  sys::WorkRanges& work = cpu.work();
+  work.Reset(CeilDiv(total, unit_rows));
+  cpu.pool->Run([&](int worker, int) {
+    for (int64_t unit; (unit = work.Next(worker)) >= 0;) {
+      const int64_t following = work.First(worker);
+      run({unit * unit_rows, std::min((unit + 1) * unit_rows, total)},
+          following < 0 ? nullptr : FirstWeights(jobs, following * unit_rows));
+    }
+  });
+}
+
 }  // namespace
 
 void RunLinears(const CpuContext& cpu, NumericClass numeric_class, HostSpan<const LinearJob> jobs,
@@ -163,10 +205,7 @@ void RunLinears(const CpuContext& cpu, NumericClass numeric_class, HostSpan<cons
   int64_t total = 0;
   for (const LinearJob& job : jobs) total += job.linear->rows();
   if (numeric_class == NumericClass::kPrompt && x.rows > 0) return RunPrompt(cpu, jobs, x, total);
-  cpu.pool->ParallelFor(total, kDecodeGrain, [&](RowRange range) {
-    ForEachJobPart(jobs, range,
-                   [&](const LinearJob& job, RowRange part) { LinearDecode(*job.linear, x, job.y, part); });
-  });
+  RunDecode(cpu, jobs, x, total);
 }
 
 }  // namespace bellhop::moe

@@ -15,6 +15,7 @@
 #include "kernels/vec_ops.h"
 #include "quant/quant_view.h"
 #include "sys/aligned_buffer.h"
+#include "sys/work_ranges.h"
 #include "sys/worker_pool.h"
 
 namespace bellhop::moe {
@@ -52,6 +53,8 @@ struct CpuContext {
     return reinterpret_cast<float*>(Tile(worker) + kernels::GemmTileBytes(max_cols));
   }
   // Shared: max_rows packed rows of max_cols columns.
+  // Shares the units of one phase at a time.
+  sys::WorkRanges& work() const { return *work_; }
   std::byte* packed() const { return packed_.bytes().data(); }
 
   // Rows of a chunk when inputs have `cols` columns: one packed chunk and a tile stay in L2.
@@ -62,6 +65,7 @@ struct CpuContext {
 
   std::vector<sys::AlignedBuffer> scratch_;  // [worker]
   sys::AlignedBuffer packed_;
+  std::unique_ptr<sys::WorkRanges> work_;
 };
 
 // A weight matrix with its kernels chosen: y = scale * (W x) + bias.
