@@ -1,9 +1,11 @@
-// Speed of the CPU kernels, one core: every row of dot.def, row_decode.def and gemm.def that this CPU can run.
+// Speed of the CPU kernels, one core: every row of dot.def, row_decode.def, planar.def and gemm.def that this CPU can
+// run.
 //
 //   kernels_bench --benchmark_filter='dot_q4_0.*/m:1/'
 //
 // Names: <kernel>/m:<x rows>/<place>, where the place is how much weight memory one pass covers: `l2` 1 MiB, which
-// stays in the L2 cache, or `mem` 1 GiB, larger than any last-level cache this was run on. Counters:
+// stays in the L2 cache, or `mem` 1 GiB, larger than any last-level cache this was run on.
+// Planar formats have groups of 32 (INT3: 64) and bf16 scales. Counters:
 //   bytes_per_second   weight bytes (what a memory-bound kernel is limited by)
 //   Gweights           10^9 weights per second, times x rows for the products
 // The prompt class has <kernel>/<format>/m:<x rows>/mem from packed weights to results, <kernel>/<format>/fill/<place>
@@ -19,27 +21,46 @@
 
 #include "kernels/dot.h"
 #include "kernels/gemm.h"
-#include "kernels/random_weights_for_test.h"
+#include "quant/random_weights.h"
 
 namespace bellhop::kernels {
 namespace {
 
 constexpr int64_t kCols = 2048;
 
-// Random rows of a format, repeated until they fill `bytes`.
-std::vector<std::byte> MakeWeights(quant::WeightFormat format, int64_t bytes, int64_t row_bytes) {
-  constexpr int64_t kDistinctRows = 16;
-  std::mt19937_64 random(1);
-  std::vector<std::byte> pattern(static_cast<size_t>(kDistinctRows * row_bytes));
-  for (int64_t r = 0; r < kDistinctRows; ++r) {
-    FillRandomWeights(format, kCols, ScaleRange::kModerate, random, pattern.data() + r * row_bytes);
+// Random matrices of kCols columns, as many as fit in `bytes`, none larger than an expert's: the rows of K-major
+// formats are far apart otherwise.
+class Weights {
+ public:
+  Weights(quant::WeightFormat format, int64_t bytes) {
+    constexpr int64_t kMaxRows = 1536;
+    quant::MatrixSpec spec = {.format = format, .rows = kGemmTileRows, .cols = kCols};
+    if (quant::Traits(format).planar) {
+      const quant::PlanarTraits& p = quant::Planar(format);
+      spec.group = p.fp4 ? p.fp4_group : p.bits == 3 ? 64 : 32;
+      spec.scale_type = !p.fp4              ? quant::ScaleType::kBF16
+                        : p.fp4_group == 32 ? quant::ScaleType::kE8M0
+                                            : quant::ScaleType::kE4M3;
+    }
+    const int64_t tiles = std::max<int64_t>(1, bytes / static_cast<int64_t>(quant::MatrixBytes(spec)));
+    spec.rows *= std::min(tiles, kMaxRows / kGemmTileRows);
+    const auto matrix_bytes = static_cast<int64_t>(quant::MatrixBytes(spec));
+    const int64_t count = std::max<int64_t>(1, bytes / matrix_bytes);
+    memory_.resize(static_cast<size_t>(count * matrix_bytes));
+    for (int64_t i = 0; i < count; ++i) {
+      const HostSpan<std::byte> at(memory_.data() + i * matrix_bytes, static_cast<size_t>(matrix_bytes));
+      views_.push_back(quant::FillRandomMatrix(spec, at, static_cast<uint64_t>(i)));
+    }
   }
-  std::vector<std::byte> weights(static_cast<size_t>(bytes));
-  for (size_t i = 0; i < weights.size(); i += pattern.size()) {
-    std::memcpy(weights.data() + i, pattern.data(), std::min(pattern.size(), weights.size() - i));
-  }
-  return weights;
-}
+  const std::vector<quant::QuantView>& views() const { return views_; }
+  int64_t rows() const { return views_[0].rows; }  // of each matrix
+  int64_t elements() const { return static_cast<int64_t>(views_.size()) * rows() * kCols; }
+  int64_t bytes() const { return static_cast<int64_t>(views_.size() * quant::ViewBytes(views_[0])); }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::vector<quant::QuantView> views_;
+};
 
 // Rows of kCols values, 64-byte aligned as the engine's workspaces are.
 class Floats {
@@ -63,33 +84,40 @@ void SetCounters(benchmark::State& state, int64_t weight_bytes, int64_t weights,
 }
 
 void DotBenchmark(benchmark::State& state, const DotKernel& kernel, int64_t x_rows, int64_t bytes) {
-  const int64_t row_bytes = static_cast<int64_t>(quant::RowBytes(kernel.format, kCols).value());
-  const int64_t rows = bytes / row_bytes;
-  const std::vector<std::byte> weights = MakeWeights(kernel.format, rows * row_bytes, row_bytes);
+  const Weights weights(kernel.format, bytes);
+  const int64_t rows = weights.rows();
   Floats x(x_rows);
   std::vector<float> y(static_cast<size_t>(x_rows * rows));
-  const DotArgs args = {
-      .weights = {.format = kernel.format, .rows = rows, .cols = kCols, .planes = {{weights.data(), row_bytes}}},
-      .x = {x.data(), x_rows, kCols, kCols},
-      .y = {y.data(), x_rows, rows, rows},
-      .range = {0, rows}};
   for (auto _ : state) {
-    kernel.fn(args);
+    for (size_t i = 0; i < weights.views().size(); ++i) {
+      const quant::QuantView& next = weights.views()[i + 1 < weights.views().size() ? i + 1 : 0];
+      kernel.fn({.weights = weights.views()[i],
+                 .x = {x.data(), x_rows, kCols, kCols},
+                 .y = {y.data(), x_rows, rows, rows},
+                 .range = {0, rows},
+                 .next = next.planes[0].data});
+    }
     benchmark::ClobberMemory();
   }
-  SetCounters(state, rows * row_bytes, rows * kCols, x_rows);
+  SetCounters(state, weights.bytes(), weights.elements(), x_rows);
 }
 
 void RowDecodeBenchmark(benchmark::State& state, const RowDecodeKernel& kernel, int64_t bytes) {
-  const int64_t row_bytes = static_cast<int64_t>(quant::RowBytes(kernel.format, kCols).value());
-  const int64_t rows = bytes / row_bytes;
-  const std::vector<std::byte> weights = MakeWeights(kernel.format, rows * row_bytes, row_bytes);
+  const Weights weights(kernel.format, bytes);
   std::vector<float> y(kCols);
   for (auto _ : state) {
-    for (int64_t r = 0; r < rows; ++r) kernel.fn(weights.data() + r * row_bytes, kCols, y.data());
+    for (const quant::QuantView& w : weights.views()) {
+      for (int64_t r = 0; r < w.rows; ++r) {
+        if (kernel.slice != nullptr) {
+          kernel.slice(w, r, 0, kCols, y.data());
+        } else {
+          kernel.fn(w.Row(r), kCols, y.data());
+        }
+      }
+    }
     benchmark::ClobberMemory();
   }
-  SetCounters(state, rows * row_bytes, rows * kCols, 1);
+  SetCounters(state, weights.bytes(), weights.elements(), 1);
 }
 
 // The prompt class from the weights' bytes to y: tiles of 32 rows are decoded, multiplied with packed rows and stored.
@@ -99,38 +127,38 @@ void GemmBenchmark(benchmark::State& state, const GemmKernel& kernel, quant::Wei
   sys::CpuCaps caps;
   caps.isa = kernel.isa;
   const RowDecodeKernel* decode = SelectRowDecode(format, caps);
-  const int64_t row_bytes = static_cast<int64_t>(quant::RowBytes(format, kCols).value());
-  const int64_t rows = bytes / row_bytes / kGemmTileRows * kGemmTileRows;
-  const std::vector<std::byte> weights = MakeWeights(format, rows * row_bytes, row_bytes);
-  const quant::QuantView w{.format = format, .rows = rows, .cols = kCols, .planes = {{weights.data(), row_bytes}}};
+  const Weights weights(format, bytes);
+  const int64_t rows = weights.rows();
   Floats x(x_rows), tile(kGemmTileRows), packed(GemmPaddedRows(x_rows)), yt(kGemmTileRows * x_rows / kCols + 1);
   std::vector<float> y(static_cast<size_t>(rows * x_rows));
   kernel.pack({x.data(), x_rows, kCols, kCols}, nullptr, {0, x_rows}, reinterpret_cast<std::byte*>(packed.data()));
   auto* tile_bytes = reinterpret_cast<std::byte*>(tile.data());
   for (auto _ : state) {
-    for (int64_t r = 0; r < rows; r += kGemmTileRows) {
-      kernel.fill_tile({.decode = decode, .weights = &w, .rows = {r, r + kGemmTileRows}, .tile = tile_bytes});
-      if (fill_only) continue;
-      kernel.multiply({.tile = tile_bytes,
-                       .n = kGemmTileRows,
-                       .packed = reinterpret_cast<const std::byte*>(packed.data()),
-                       .rows = x_rows,
-                       .k = kCols,
-                       .yt = yt.data(),
-                       .yt_stride = x_rows});
-      kernel.transpose_store({.yt = yt.data(),
-                              .yt_stride = x_rows,
-                              .n = kGemmTileRows,
-                              .rows = x_rows,
-                              .y = y.data() + r,
-                              .y_stride = rows});
+    for (const quant::QuantView& w : weights.views()) {
+      for (int64_t r = 0; r < rows; r += kGemmTileRows) {
+        kernel.fill_tile({.decode = decode, .weights = &w, .rows = {r, r + kGemmTileRows}, .tile = tile_bytes});
+        if (fill_only) continue;
+        kernel.multiply({.tile = tile_bytes,
+                         .n = kGemmTileRows,
+                         .packed = reinterpret_cast<const std::byte*>(packed.data()),
+                         .rows = x_rows,
+                         .k = kCols,
+                         .yt = yt.data(),
+                         .yt_stride = x_rows});
+        kernel.transpose_store({.yt = yt.data(),
+                                .yt_stride = x_rows,
+                                .n = kGemmTileRows,
+                                .rows = x_rows,
+                                .y = y.data() + r,
+                                .y_stride = rows});
+      }
     }
     benchmark::ClobberMemory();
   }
-  SetCounters(state, rows * row_bytes, rows * kCols, fill_only ? 1 : x_rows);
+  SetCounters(state, weights.bytes(), weights.elements(), fill_only ? 1 : x_rows);
   if (fill_only) return;
   state.counters["TFLOPs"] = benchmark::Counter(
-      static_cast<double>(state.iterations()) * static_cast<double>(2 * rows * kCols * x_rows) * 1e-12,
+      static_cast<double>(state.iterations()) * static_cast<double>(2 * weights.elements() * x_rows) * 1e-12,
       benchmark::Counter::kIsRate);
 }
 
@@ -180,7 +208,8 @@ void RegisterGemm(const GemmKernel& kernel, int64_t l2_bytes, int64_t memory_byt
     benchmark::RegisterBenchmark((name + "_multiply/m:" + std::to_string(m)).c_str(), MultiplyBenchmark, kernel, m);
   }
   for (const auto format :
-       {quant::WeightFormat::kQ4_0, quant::WeightFormat::kQ4K, quant::WeightFormat::kQ8_0, quant::WeightFormat::kF16}) {
+       {quant::WeightFormat::kQ4_0, quant::WeightFormat::kQ4K, quant::WeightFormat::kQ8_0, quant::WeightFormat::kF16,
+        quant::WeightFormat::kInt4, quant::WeightFormat::kInt4Sm80, quant::WeightFormat::kInt3}) {
     const std::string with_format = name + "/" + std::string(quant::Traits(format).name);
     benchmark::RegisterBenchmark((with_format + "/fill/l2").c_str(), GemmBenchmark, kernel, format, 16, l2_bytes, true);
     if (kernel.isa == sys::Isa::kReference) continue;
