@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "attention_bench.h"
 #include "kernels/dot.h"
 #include "kernels/gemm.h"
 #include "quant/random_weights.h"
@@ -240,6 +241,7 @@ void RegisterAll(sys::Isa best) {
   for (const GemmKernel& kernel : AllGemmKernels()) {
     if (kernel.isa <= best) RegisterGemm(kernel, kL2Bytes, kMemoryBytes);
   }
+  RegisterAttentionBenchmarks(best);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 constexpr int32_t kMaxRepeatLastN = 1 << 20;   // longer than any supported context: ask for -1 instead
 constexpr size_t kMinCandidateRoom = 512;      // room above k makes pruning rare
 constexpr size_t kFirstSortedCandidates = 64;  // top_p sorts this many first, then four times as many, ...
-constexpr size_t kScanBlock = 64;              // a constant trip count, so that the scan becomes vector code
+constexpr size_t kScanBlock = 64;              // logits that a search looks at together
 
 Status CheckRange(std::string_view field, float value, float low, float high) {
   if (value >= low && value <= high) return Status();
@@ -31,33 +31,47 @@ Status CheckFinite(std::string_view field, float value) {
   return InvalidArgument("{} is {}: give a finite number", field, value);
 }
 
+// Loops of this many steps become vector code; shorter ones are unrolled into scalar code instead.
+constexpr size_t kScanLanes = 32;
+
 struct RowScan {
   float max = kMinusInf;  // NaN ignored
   bool has_nan = false;
 };
 
 RowScan Scan(HostSpan<const float> logits) {
-  float max[kScanBlock];
-  uint32_t nan[kScanBlock] = {};
+  float max[kScanLanes];
+  uint32_t nan[kScanLanes] = {};
   std::fill(std::begin(max), std::end(max), kMinusInf);
-  const size_t blocks = logits.size() / kScanBlock;
-  for (size_t b = 0; b < blocks; ++b) {
-    const float* const x = logits.data() + b * kScanBlock;
-    for (size_t i = 0; i < kScanBlock; ++i) {
+  const size_t whole = logits.size() / kScanLanes * kScanLanes;
+  for (size_t at = 0; at < whole; at += kScanLanes) {
+    const float* const x = logits.data() + at;
+    for (size_t i = 0; i < kScanLanes; ++i) {
       max[i] = x[i] > max[i] ? x[i] : max[i];
       nan[i] |= x[i] != x[i] ? 1u : 0u;
     }
   }
-  for (size_t i = blocks * kScanBlock; i < logits.size(); ++i) {
+  for (size_t i = whole; i < logits.size(); ++i) {
     max[0] = std::max(max[0], logits[i]);
     nan[0] |= std::isnan(logits[i]) ? 1u : 0u;
   }
   RowScan scan;
-  for (size_t i = 0; i < kScanBlock; ++i) {
+  for (size_t i = 0; i < kScanLanes; ++i) {
     scan.max = std::max(scan.max, max[i]);
     scan.has_nan = scan.has_nan || nan[i] != 0;
   }
   return scan;
+}
+
+// The first multiple of kScanBlock from `at` on whose block of logits holds one that is not below `limit`, or the
+// start of a last partial block.
+size_t FindBlock(HostSpan<const float> logits, size_t at, float limit) {
+  for (; at + kScanBlock <= logits.size(); at += kScanBlock) {
+    uint32_t found = 0;
+    for (size_t i = 0; i < kScanBlock; ++i) found |= logits[at + i] >= limit ? 1u : 0u;
+    if (found != 0) break;
+  }
+  return at;
 }
 
 // Why a row cannot be sampled.
@@ -208,7 +222,8 @@ Result<TokenId> Sampler::Choose(HostSpan<float> logits, uint64_t sequence, uint6
   const RowScan scan = Scan(logits);
   if (IsFault(scan)) return NumericFault(logits, fmt::format(" at position {} of sequence {}", position, sequence));
   if (params_.IsGreedy()) {
-    return static_cast<TokenId>(std::find(logits.begin(), logits.end(), scan.max) - logits.begin());
+    const size_t block = FindBlock(logits, 0, scan.max);
+    return static_cast<TokenId>(std::find(logits.begin() + block, logits.end(), scan.max) - logits.begin());
   }
   CollectTopK(logits);
   // top_p and min_p each keep a prefix of the descending order, so min_p may go first and leave less to sort; the mass
@@ -230,10 +245,14 @@ void Sampler::CollectTopK(HostSpan<const float> logits) {
     threshold = kth->logit;
     candidates_.resize(k);
   };
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (!(logits[i] > threshold)) continue;
-    if (candidates_.size() == candidate_room_) prune();  // with less room than the vocabulary, at least 2k
-    if (logits[i] > threshold) candidates_.push_back({logits[i], static_cast<TokenId>(i)});
+  for (size_t block = FindBlock(logits, 0, threshold); block < logits.size();
+       block = FindBlock(logits, block + kScanBlock, threshold)) {
+    const size_t end = std::min(block + kScanBlock, logits.size());
+    for (size_t i = block; i < end; ++i) {
+      if (!(logits[i] > threshold)) continue;
+      if (candidates_.size() == candidate_room_) prune();  // with less room than the vocabulary, at least 2k
+      if (logits[i] > threshold) candidates_.push_back({logits[i], static_cast<TokenId>(i)});
+    }
   }
   if (candidates_.size() > k) prune();
 }

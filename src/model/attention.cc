@@ -72,43 +72,75 @@ void AttentionMixer::FinishRow(const StepContext& step, int64_t m) const {
   const int32_t page = row.sequence->pages()[static_cast<size_t>(row.position / kernels::kKvPageTokens)];
   const int64_t in_page = row.position % kernels::kKvPageTokens;
   KvPool& kv = *step.kv;
-  StoreKv(ops, kv.type(), parts[1].data, k_.rows(), kv.Keys(layer_, page) + in_page * kv.KeyRowBytes(layer_));
-  StoreKv(ops, kv.type(), step.v + m * v_.rows(), v_.rows(),
-          kv.Values(layer_, page) + in_page * kv.ValueRowBytes(layer_));
+  const float* const k = parts[1].data;
+  const float* const v = step.v + m * v_.rows();
+  for (int32_t h = 0; h < a.kv_heads; ++h) {
+    StoreKv(ops, kv.type(), k + int64_t{h} * a.key_dim, a.key_dim, kv.KeyRow(layer_, h, page, in_page));
+    StoreKv(ops, kv.type(), v + int64_t{h} * a.value_dim, a.value_dim, kv.ValueRow(layer_, h, page, in_page));
+  }
 }
 
-void AttentionMixer::AttendRow(const StepContext& step, int64_t m, int32_t kv_head, int32_t first, int32_t count,
-                               int worker) const {
-  const StepRow& row = step.rows[static_cast<size_t>(m)];
-  KvPool& kv = *step.kv;
-  const int64_t element = kernels::KvTypeBytes(kv.type());
-  const std::byte** keys = step.page_pointers + int64_t{worker} * 2 * step.max_pages;
-  const std::byte** values = keys + step.max_pages;
-  const int64_t end = row.position + 1;
-  const int64_t begin = spec_.window > 0 ? std::max<int64_t>(0, end - spec_.window) : 0;
-  for (int64_t p = begin / kernels::kKvPageTokens; p * kernels::kKvPageTokens < end; ++p) {
-    const int32_t page = row.sequence->pages()[static_cast<size_t>(p)];
-    keys[p] = kv.Keys(layer_, page) + int64_t{kv_head} * spec_.key_dim * element;
-    values[p] = kv.Values(layer_, page) + int64_t{kv_head} * spec_.value_dim * element;
+void AttentionMixer::RunUnit(const StepContext& step, const AttentionCut& cut, int64_t unit, int worker) const {
+  const AttentionSpec& a = spec_;
+  AttentionWorkspace& workspace = *step.attention;
+  const std::vector<AttentionBlock>& blocks = workspace.blocks();
+  // Blocks are few, or their units are long.
+  auto at = blocks.end() - 1;
+  while (at->first_unit > unit) --at;
+  const AttentionBlock& block = *at;
+  const int64_t in_block = unit - block.first_unit;
+  const int64_t pieces_of_span = cut.by_span ? block.spans : 1;
+  const int64_t piece = in_block / pieces_of_span;
+  const auto kv_head = static_cast<int32_t>(piece / cut.parts);
+  const int32_t group = a.heads / a.kv_heads;
+  const auto part_first = static_cast<int32_t>(piece % cut.parts) * cut.heads_per_part;
+  const int32_t heads = std::min(cut.heads_per_part, group - part_first);
+  const int64_t first_head = int64_t{kv_head} * group + part_first;
+
+  std::array<kernels::AttentionRow, kernels::kAttentionBlock> rows;
+  for (int32_t r = 0; r < block.row_count; ++r) {
+    const int64_t m = block.first_row + r, position = step.rows[static_cast<size_t>(m)].position;
+    rows[static_cast<size_t>(r)] = {.q = step.q + m * q_.rows() + first_head * a.key_dim,
+                                    .out = step.heads_out + m * output_.cols() + first_head * a.value_dim,
+                                    .begin = VisibleBegin(a, position),
+                                    .end = position + 1};
   }
-  kernel_->fn({
-      .q = step.q + m * q_.rows() + int64_t{first} * spec_.key_dim,
-      .q_stride = spec_.key_dim,
-      .group = count,
-      .key_dim = spec_.key_dim,
-      .value_dim = spec_.value_dim,
-      .type = kv.type(),
-      .k_pages = keys,
-      .v_pages = values,
-      .k_row_bytes = kv.KeyRowBytes(layer_),
-      .v_row_bytes = kv.ValueRowBytes(layer_),
-      .begin = begin,
-      .end = end,
-      .scale = spec_.scale,
-      .sinks = sinks_ == nullptr ? nullptr : sinks_ + first,
-      .scratch = step.attention_scratch[worker],
-      .out = step.heads_out + m * output_.cols() + int64_t{first} * spec_.value_dim,
-      .out_stride = spec_.value_dim,
+  const kernels::AttentionArgs args = {
+      .rows = rows.data(),
+      .row_count = block.row_count,
+      .group = heads,
+      .key_dim = a.key_dim,
+      .value_dim = a.value_dim,
+      .type = step.kv->type(),
+      .q_stride = a.key_dim,
+      .out_stride = a.value_dim,
+      .keys = step.kv->KeyHead(layer_, kv_head),
+      .values = step.kv->ValueHead(layer_, kv_head),
+      .pages = step.rows[static_cast<size_t>(block.first_row)].sequence->pages().data(),
+      .scale = a.scale,
+      .sinks = sinks_ == nullptr ? nullptr : sinks_ + first_head,
+      .scratch = workspace.Scratch(worker),
+  };
+  if (!cut.by_span) return kernel_->attend(args);
+  const int64_t state_floats = kernels::AttentionStateFloats(a.value_dim);
+  const int64_t span = in_block % pieces_of_span;
+  float* const states =
+      workspace.states() + block.first_state + first_head * block.row_count * block.spans * state_floats;
+  kernel_->span(args, block.first_span + span, states + span * block.row_count * heads * state_floats);
+  // The last of a piece's spans to finish finds all of them written.
+  if (workspace.Counter(block.first_counter + piece).fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    kernel_->merge(args, block.first_span, states);
+  }
+}
+
+void AttentionMixer::Attend(const StepContext& step) const {
+  const AttentionCut cut = step.attention->Cut(spec_, step.rows);
+  std::atomic<int64_t> next{0};
+  step.cpu->pool->Run([&](int worker, int) {
+    // From the last unit: later rows of a prompt see more, so the longest units start first.
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < cut.units;) {
+      RunUnit(step, cut, cut.units - 1 - i, worker);
+    }
   });
 }
 
@@ -125,19 +157,7 @@ void AttentionMixer::Forward(const StepContext& step, MatView<const float> x, Ma
     for (int64_t m = range.begin; m < range.end; ++m) FinishRow(step, m);
   });
 
-  // A unit of work is one row and one KV head with its query heads, or single query heads when units are few; the
-  // result is the same bits either way.
-  const int32_t group = spec_.heads / spec_.kv_heads;
-  const bool split = rows * spec_.kv_heads < 2 * cpu.pool->size();
-  const int32_t heads_per_unit = split ? 1 : group;
-  const int64_t units_per_row = spec_.heads / heads_per_unit;
-  std::atomic<int64_t> next{0};
-  cpu.pool->Run([&](int worker, int) {
-    for (int64_t unit; (unit = next.fetch_add(1, std::memory_order_relaxed)) < rows * units_per_row;) {
-      const auto first = static_cast<int32_t>(unit % units_per_row) * heads_per_unit;
-      AttendRow(step, unit / units_per_row, first / group, first, heads_per_unit, worker);
-    }
-  });
+  Attend(step);
   const moe::LinearJob out{&output_, y};
   const int64_t width = output_.cols();
   moe::RunLinears(cpu, step.numeric_class, {&out, 1}, step.MatrixInput({step.heads_out, rows, width, width}));

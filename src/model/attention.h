@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "model/attention_workspace.h"
 #include "model/spec.h"
 #include "model/stages.h"
 #include "model/weights.h"
@@ -21,8 +22,8 @@ class AttentionMixer final : public Mixer {
   AttentionMixer(const AttentionSpec& spec, int32_t layer) : spec_(spec), layer_(layer) {}
   // Norm, rotation and cache append of one row.
   void FinishRow(const StepContext& step, int64_t m) const;
-  // Heads [first, first + count) of KV head `kv_head`, one row.
-  void AttendRow(const StepContext& step, int64_t m, int32_t kv_head, int32_t first, int32_t count, int worker) const;
+  void Attend(const StepContext& step) const;
+  void RunUnit(const StepContext& step, const AttentionCut& cut, int64_t unit, int worker) const;
 
   AttentionSpec spec_;
   int32_t layer_;

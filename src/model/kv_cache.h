@@ -1,5 +1,6 @@
 // The KV cache: 64-token reference-counted pages from one pool. A page holds 64 positions of every attention layer, so
-// a sequence has one block table for all layers, and prefix reuse shares pages.
+// a sequence has one block table for all layers, and prefix reuse shares pages. Within a page the positions of one KV
+// head are contiguous: attention streams them.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,11 @@
 
 namespace bellhop::model {
 
-// Elements of one position in one layer; 0 for layers without attention.
+// Elements of one position in one layer; 0 for layers without attention. Both widths are multiples of kv_heads.
 struct KvLayerShape {
   int64_t key_width = 0;    // kv_heads * key_dim
   int64_t value_width = 0;  // kv_heads * value_dim
+  int32_t kv_heads = 1;
 };
 
 class KvPool {
@@ -37,18 +39,15 @@ class KvPool {
   int32_t free_pages() const { return static_cast<int32_t>(free_.size()); }
   kernels::KvType type() const { return type_; }
 
-  // Position 64 * i of a layer in a page; rows are Key/ValueRowBytes apart.
-  std::byte* Keys(int32_t layer, int32_t page) {
-    return buffer_.bytes().data() + offsets_[static_cast<size_t>(layer)].keys + Base(page);
+  // What attention reads: one head of a layer in all pages, addressed through a block table.
+  kernels::KvHead KeyHead(int32_t layer, int32_t head) const { return Address(Keys(layer, head)); }
+  kernels::KvHead ValueHead(int32_t layer, int32_t head) const { return Address(Values(layer, head)); }
+  // What append writes: one position of one head.
+  std::byte* KeyRow(int32_t layer, int32_t head, int32_t page, int64_t row) {
+    return Row(Keys(layer, head), page, row);
   }
-  std::byte* Values(int32_t layer, int32_t page) {
-    return buffer_.bytes().data() + offsets_[static_cast<size_t>(layer)].values + Base(page);
-  }
-  int64_t KeyRowBytes(int32_t layer) const {
-    return layers_[static_cast<size_t>(layer)].key_width * kernels::KvTypeBytes(type_);
-  }
-  int64_t ValueRowBytes(int32_t layer) const {
-    return layers_[static_cast<size_t>(layer)].value_width * kernels::KvTypeBytes(type_);
+  std::byte* ValueRow(int32_t layer, int32_t head, int32_t page, int64_t row) {
+    return Row(Values(layer, head), page, row);
   }
   uint64_t bytes() const { return buffer_.size(); }
 
@@ -56,7 +55,30 @@ class KvPool {
   struct Offsets {
     uint64_t keys, values;  // within a page
   };
+  // One head of one layer: where its rows start within a page.
+  struct HeadRows {
+    uint64_t offset;
+    int64_t row_bytes;
+  };
   KvPool() = default;
+  HeadRows Keys(int32_t layer, int32_t head) const {
+    const KvLayerShape& shape = layers_[static_cast<size_t>(layer)];
+    return RowsOf(offsets_[static_cast<size_t>(layer)].keys, shape.key_width / shape.kv_heads, head);
+  }
+  HeadRows Values(int32_t layer, int32_t head) const {
+    const KvLayerShape& shape = layers_[static_cast<size_t>(layer)];
+    return RowsOf(offsets_[static_cast<size_t>(layer)].values, shape.value_width / shape.kv_heads, head);
+  }
+  HeadRows RowsOf(uint64_t offset, int64_t dim, int32_t head) const {
+    const int64_t row_bytes = dim * kernels::KvTypeBytes(type_);
+    return {offset + static_cast<uint64_t>(head * kernels::kKvPageTokens * row_bytes), row_bytes};
+  }
+  kernels::KvHead Address(HeadRows rows) const {
+    return {buffer_.bytes().data() + rows.offset, static_cast<int64_t>(page_bytes_), rows.row_bytes};
+  }
+  std::byte* Row(HeadRows rows, int32_t page, int64_t row) {
+    return buffer_.bytes().data() + Base(page) + rows.offset + row * rows.row_bytes;
+  }
   uint64_t Base(int32_t page) const { return static_cast<uint64_t>(page) * page_bytes_; }
 
   std::vector<KvLayerShape> layers_;

@@ -15,15 +15,24 @@ std::unique_ptr<KvPool> MakePool(int32_t pages) {
   return std::move(pool).value();
 }
 
-TEST(KvPoolTest, LayersOfAPageDoNotOverlap) {
-  auto pool = MakePool(3);
-  EXPECT_EQ(pool->bytes(), KvPool::BytesFor({{32, 16}, {0, 0}, {64, 64}}, kernels::KvType::kF16, 3));
+TEST(KvPoolTest, LayersAndHeadsOfAPageDoNotOverlap) {
+  const std::vector<KvLayerShape> shapes = {{32, 16, 2}, {0, 0}, {64, 64}};
+  auto created = KvPool::Create(shapes, kernels::KvType::kF16, 3);
+  ASSERT_TRUE(created.ok());
+  KvPool& pool = **created;
+  EXPECT_EQ(pool.bytes(), KvPool::BytesFor(shapes, kernels::KvType::kF16, 3));
   for (const int32_t page : {0, 1, 2}) {
-    EXPECT_EQ(pool->Values(0, page) - pool->Keys(0, page), 64 * 32 * 2);
-    EXPECT_EQ(pool->Keys(2, page) - pool->Values(0, page), 64 * 16 * 2);
-    EXPECT_EQ(pool->Values(2, page) - pool->Keys(2, page), 64 * 64 * 2);
+    EXPECT_EQ(pool.KeyRow(0, 0, page, 1) - pool.KeyRow(0, 0, page, 0), 16 * 2);
+    EXPECT_EQ(pool.KeyRow(0, 1, page, 0) - pool.KeyRow(0, 0, page, 0), 64 * 16 * 2);
+    EXPECT_EQ(pool.ValueRow(0, 0, page, 0) - pool.KeyRow(0, 1, page, 0), 64 * 16 * 2);
+    EXPECT_EQ(pool.ValueRow(0, 1, page, 0) - pool.ValueRow(0, 0, page, 0), 64 * 8 * 2);
+    EXPECT_EQ(pool.KeyRow(2, 0, page, 0) - pool.ValueRow(0, 1, page, 0), 64 * 8 * 2);
+    EXPECT_EQ(pool.ValueRow(2, 0, page, 0) - pool.KeyRow(2, 0, page, 0), 64 * 64 * 2);
   }
-  EXPECT_EQ(pool->KeyRowBytes(0), 64);
+  // A position is found through the block table where it was written.
+  const kernels::KvHead keys = pool.KeyHead(0, 1), values = pool.ValueHead(2, 0);
+  EXPECT_EQ(keys.base + 2 * keys.page_bytes + 5 * keys.row_bytes, pool.KeyRow(0, 1, 2, 5));
+  EXPECT_EQ(values.base + 1 * values.page_bytes + 63 * values.row_bytes, pool.ValueRow(2, 0, 1, 63));
 }
 
 TEST(SequenceStateTest, ReservesAcceptsAndTruncates) {
@@ -51,7 +60,7 @@ TEST(SequenceStateTest, SharedPrefixIsCopiedOnWrite) {
   auto pool = MakePool(6);
   SequenceState a(pool.get(), 256, 0), b(pool.get(), 256, 0);
   ASSERT_TRUE(a.Reserve(100).ok());
-  std::memset(pool->Keys(0, a.pages()[1]), 7, 64);
+  std::memset(pool->KeyRow(0, 0, a.pages()[1], 0), 7, 64);
   a.Accept(100);
   ASSERT_TRUE(b.ShareFrom(a, 70).ok());
   EXPECT_EQ(pool->free_pages(), 4);  // pages are shared
@@ -59,7 +68,7 @@ TEST(SequenceStateTest, SharedPrefixIsCopiedOnWrite) {
   ASSERT_TRUE(b.Reserve(1).ok());  // writes into the shared second page
   EXPECT_NE(b.pages()[1], a.pages()[1]);
   EXPECT_EQ(b.pages()[0], a.pages()[0]);
-  EXPECT_EQ(std::memcmp(pool->Keys(0, b.pages()[1]), pool->Keys(0, a.pages()[1]), 64), 0);
+  EXPECT_EQ(std::memcmp(pool->KeyRow(0, 0, b.pages()[1], 0), pool->KeyRow(0, 0, a.pages()[1], 0), 64), 0);
   a.Reset();
   EXPECT_EQ(pool->references(b.pages()[0]), 1);
 }

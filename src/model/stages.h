@@ -15,6 +15,8 @@
 
 namespace bellhop::model {
 
+class AttentionWorkspace;
+
 // One row of a step. Rows of one sequence are consecutive positions in order, causal among themselves.
 struct StepRow {
   SequenceState* sequence = nullptr;
@@ -38,11 +40,9 @@ struct StepContext {
   float* heads_out = nullptr;  // [rows, heads * value_dim]
   float* gate = nullptr;       // [rows, widest feed-forward]
   float* up = nullptr;
-  float* rounded = nullptr;                   // [rows, widest input]
-  float* extra = nullptr;                     // [rows, hidden]: shared expert
-  float* const* attention_scratch = nullptr;  // per worker
-  const std::byte** page_pointers = nullptr;  // per worker: 2 * max pages
-  int64_t max_pages = 0;
+  float* rounded = nullptr;  // [rows, widest input]
+  float* extra = nullptr;    // [rows, hidden]: shared expert
+  AttentionWorkspace* attention = nullptr;
   uint8_t* bad_rows = nullptr;  // set by stages that met a numeric fault
 
   int64_t row_count() const { return static_cast<int64_t>(rows.size()); }

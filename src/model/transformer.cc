@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <variant>
@@ -17,12 +18,11 @@ namespace {
 // Widths that the buffers must hold, over all layers.
 struct Widths {
   int64_t q = 0, k = 0, v = 0, heads_out = 0, inner = 0, input = 0;
-  int64_t group_scratch = 0;  // floats of attention scratch per worker
   int64_t expert_inner = 0;
   int32_t experts = 0, used = 0;
 };
 
-Widths MeasureWidths(const ModelSpec& spec, const TransformerOptions& options) {
+Widths MeasureWidths(const ModelSpec& spec) {
   Widths w;
   w.input = spec.hidden;
   auto dense = [&](const DenseFfnSpec& ffn) { w.inner = std::max(w.inner, ffn.inner); };
@@ -32,8 +32,6 @@ Widths MeasureWidths(const ModelSpec& spec, const TransformerOptions& options) {
       w.k = std::max(w.k, a->k.rows);
       w.v = std::max(w.v, a->v.rows);
       w.heads_out = std::max(w.heads_out, a->output.cols);
-      const int64_t visible = a->window > 0 ? std::min(a->window, options.context_tokens) : options.context_tokens;
-      w.group_scratch = std::max(w.group_scratch, a->heads / a->kv_heads * (visible + a->key_dim + 32));
     }
     if (const auto* ffn = std::get_if<DenseFfnSpec>(&layer.feed_forward)) dense(*ffn);
     if (const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
@@ -63,7 +61,7 @@ std::vector<KvLayerShape> KvShapes(const ModelSpec& spec) {
   std::vector<KvLayerShape> shapes;
   for (const LayerSpec& layer : spec.layers) {
     KvLayerShape shape;
-    if (const auto* a = std::get_if<AttentionSpec>(&layer.mixer)) shape = {a->k.rows, a->v.rows};
+    if (const auto* a = std::get_if<AttentionSpec>(&layer.mixer)) shape = {a->k.rows, a->v.rows, a->kv_heads};
     shapes.push_back(shape);
   }
   return shapes;
@@ -86,6 +84,8 @@ Status CheckOptions(const TransformerOptions& options) {
 
 // Marks in StepContext::bad_rows.
 constexpr uint8_t kBadRouter = 1, kBadLogits = 2;
+
+constexpr int64_t kLogitGrain = 16;  // a cache line of logits belongs to one worker
 
 // NaN and Inf have every bit of the exponent set. Blocks of a constant size become vector code.
 bool AllFinite(const float* x, int64_t n) {
@@ -116,17 +116,14 @@ uint64_t Transformer::KvBytes(const ModelSpec& spec, const TransformerOptions& o
 }
 
 uint64_t Transformer::WorkspaceBytes(const ModelSpec& spec, const TransformerOptions& options, int threads) {
-  const Widths w = MeasureWidths(spec, options);
+  const Widths w = MeasureWidths(spec);
   const auto rows = static_cast<uint64_t>(options.max_rows);
-  const auto workers = static_cast<uint64_t>(threads);
   uint64_t floats = BufferFloats(spec, options, w);
-  floats += static_cast<uint64_t>(w.group_scratch) * workers;
   // The cold path's gathered inputs, products and outputs, and the router's scores.
   floats += rows * (static_cast<uint64_t>(w.used) * static_cast<uint64_t>(2 * spec.hidden + 2 * w.expert_inner) +
                     3 * static_cast<uint64_t>(w.experts));
-  const uint64_t page_pointers = workers * 2 * static_cast<uint64_t>(PagesPerSequence(options));
-  return floats * sizeof(float) + page_pointers * sizeof(const std::byte*) +
-         moe::CpuContext::WorkspaceBytes(threads, w.input, options.max_rows);
+  return floats * sizeof(float) + moe::CpuContext::WorkspaceBytes(threads, w.input, options.max_rows) +
+         AttentionWorkspace::BytesFor(spec, options.max_rows, options.context_tokens, threads);
 }
 
 Status Transformer::BindLayers() {
@@ -151,13 +148,11 @@ Status Transformer::BindLayers() {
 }
 
 Status Transformer::AllocateBuffers(sys::WorkerPool* pool) {
-  const Widths w = MeasureWidths(spec_, options_);
+  const Widths w = MeasureWidths(spec_);
   const auto rows = static_cast<uint64_t>(options_.max_rows);
-  const auto threads = static_cast<uint64_t>(pool->size());
   // Every buffer starts on its own cache line.
   constexpr uint64_t kLine = 16;
-  const uint64_t scratch = RoundUp(static_cast<uint64_t>(w.group_scratch), kLine);
-  const uint64_t floats = BufferFloats(spec_, options_, w) + kLine * (16 + spec_.ropes.size()) + scratch * threads;
+  const uint64_t floats = BufferFloats(spec_, options_, w) + kLine * (16 + spec_.ropes.size());
   BELLHOP_TRY_ASSIGN(workspace_, sys::AlignedBuffer::Create(floats * sizeof(float), MemoryTag::kWorkspace));
   float* at = workspace_.as<float>().data();
   auto take = [&](uint64_t count) {
@@ -178,18 +173,15 @@ Status Transformer::AllocateBuffers(sys::WorkerPool* pool) {
   step_.gate = take_rows(w.inner);
   step_.up = take_rows(w.inner);
   for (const RopeSpec& rope : spec_.ropes) rope_tables_.push_back(take_rows(rope.dims));
-  for (uint64_t t = 0; t < threads; ++t) attention_scratch_.push_back(take(scratch));
-
-  step_.max_pages = PagesPerSequence(options_);
-  page_pointers_.resize(threads * 2 * static_cast<size_t>(step_.max_pages));
+  BELLHOP_TRY_ASSIGN(attention_,
+                     AttentionWorkspace::Create(spec_, options_.max_rows, options_.context_tokens, pool->size()));
   bad_rows_.resize(rows);
   logits_rows_.resize(rows);
   step_.cpu = cpu_.get();
   step_.kv = kv_.get();
   step_.moe = moe_.get();
   step_.rope_tables = rope_tables_.data();
-  step_.attention_scratch = attention_scratch_.data();
-  step_.page_pointers = page_pointers_.data();
+  step_.attention = attention_.get();
   step_.bad_rows = bad_rows_.data();
   return Status();
 }
@@ -210,7 +202,7 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const manifest::Manifes
   BELLHOP_TRY_ASSIGN(model->output_norm_, model->binder_.BindVector(s.output_norm.weight, s.hidden));
   BELLHOP_TRY(model->BindLayers());
 
-  const Widths w = MeasureWidths(s, options);
+  const Widths w = MeasureWidths(s);
   const int64_t max_cols = std::max({model->binder_.max_cols(), w.input, store.inner()});
   BELLHOP_TRY_ASSIGN(model->cpu_, moe::CpuContext::Create(pool, caps, max_cols, options.max_rows));
   if (w.experts > 0) {
@@ -275,18 +267,32 @@ void Transformer::Head(const StepContext& step, MatView<float> logits) {
     ++wanted;
   }
   if (wanted == 0) return;
+  const MatView<const float> x{x_, wanted, spec_.hidden, spec_.hidden};
   const MatView<float> out{logits.data, wanted, spec_.vocab, logits.stride};
+  // One phase computes, scales and checks, so that no worker reads what another one wrote.
+  if (step.numeric_class == moe::NumericClass::kDecode) {
+    cpu_->pool->ParallelFor(spec_.vocab, kLogitGrain, [&](RowRange range) {
+      moe::LinearDecode(head_, x, out, range);
+      FinishLogits(out, range);
+    });
+    return;
+  }
   const moe::LinearJob job{&head_, out};
-  moe::RunLinears(*cpu_, step.numeric_class, {&job, 1}, step.MatrixInput({x_, wanted, spec_.hidden, spec_.hidden}));
-  cpu_->pool->ParallelFor(wanted, 1, [&](RowRange range) {
-    for (int64_t m = range.begin; m < range.end; ++m) {
-      if (spec_.logit_scale != 1) {
-        for (int64_t v = 0; v < spec_.vocab; ++v) out.Row(m)[v] /= spec_.logit_scale;
-      }
-      const auto row = static_cast<size_t>(logits_rows_[static_cast<size_t>(m)]);
-      if (!AllFinite(out.Row(m), spec_.vocab)) bad_rows_[row] |= kBadLogits;
+  moe::RunLinears(*cpu_, step.numeric_class, {&job, 1}, step.MatrixInput(x));
+  cpu_->pool->ParallelFor(spec_.vocab, kLogitGrain, [&](RowRange range) { FinishLogits(out, range); });
+}
+
+// Applies the logit scale to some columns and marks rows with a logit that is not finite.
+void Transformer::FinishLogits(MatView<float> logits, RowRange range) {
+  for (int64_t m = 0; m < logits.rows; ++m) {
+    float* const part = logits.Row(m) + range.begin;
+    if (spec_.logit_scale != 1) {
+      for (int64_t v = 0; v < range.size(); ++v) part[v] /= spec_.logit_scale;
     }
-  });
+    if (AllFinite(part, range.size())) continue;
+    const auto row = static_cast<size_t>(logits_rows_[static_cast<size_t>(m)]);
+    std::atomic_ref<uint8_t>(bad_rows_[row]).fetch_or(kBadLogits, std::memory_order_relaxed);
+  }
 }
 
 // A NaN in a row's computation reaches its logits, so rows that want none need no check: what they wrote to the KV

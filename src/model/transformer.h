@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "manifest/manifest.h"
+#include "model/attention_workspace.h"
 #include "model/kv_cache.h"
 #include "model/sequence_state.h"
 #include "model/spec.h"
@@ -70,6 +71,7 @@ class Transformer {
   void FillRopeTables(HostSpan<const StepRow> rows);
   Status Embed(HostSpan<const StepRow> rows);
   void Head(const StepContext& step, MatView<float> logits);
+  void FinishLogits(MatView<float> logits, RowRange range);
   Status CheckNumerics(HostSpan<const StepRow> rows) const;
 
   ModelSpec spec_;
@@ -85,9 +87,8 @@ class Transformer {
 
   sys::AlignedBuffer workspace_;
   float *residual_ = nullptr, *x_ = nullptr, *y_ = nullptr;
-  std::vector<float*> attention_scratch_;
+  std::unique_ptr<AttentionWorkspace> attention_;
   std::vector<float*> rope_tables_;
-  std::vector<const std::byte*> page_pointers_;
   std::vector<uint8_t> bad_rows_;
   std::vector<int32_t> logits_rows_;  // the step's rows that want logits
   StepContext step_;                  // buffers filled in once

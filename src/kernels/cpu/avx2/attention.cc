@@ -8,6 +8,9 @@ namespace {
 // 8 of the 16 registers accumulate (two per sixteen lanes); the rest hold a converted chunk and operands.
 constexpr int kTile = 4;
 constexpr int kMaxHeads = 4;
+constexpr int kSquareHeads = 2;
+
+inline F32x16 InRegister(F32x16 x) { return x; }
 
 // The tree of lanes.h: a[i] + a[i + 8], then a[i] + a[i + 4].
 inline __m128 ReduceToFour(F32x16 x) {
@@ -24,10 +27,12 @@ inline void ReduceTile(const F32x16 (&acc)[kTile], float* out) {
   _mm_storeu_ps(out, _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xDD)));
 }
 
+#include "kernels/cpu/exp_body.inc"
+
 #include "kernels/cpu/attention_body.inc"
 
 }  // namespace
 
-extern constinit const AttentionKernel kAttention = {"attention_avx2", sys::Isa::kAvx2, Attention};
+extern constinit const AttentionKernel kAttention = {"attention_avx2", sys::Isa::kAvx2, Attend, AttendSpan, MergeSpans};
 
 }  // namespace bellhop::kernels::avx2

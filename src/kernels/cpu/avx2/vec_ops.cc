@@ -3,6 +3,8 @@
 
 namespace bellhop::kernels::avx2 {
 namespace {
+#include "kernels/cpu/exp_body.inc"
+
 #include "kernels/cpu/vec_ops_body.inc"
 }  // namespace
 

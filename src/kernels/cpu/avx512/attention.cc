@@ -8,28 +8,48 @@ namespace {
 // 16 of the 32 registers accumulate; eight heads by two chunks keep both FMA ports busy and convert a row once.
 constexpr int kTile = 16;
 constexpr int kMaxHeads = 8;
+constexpr int kSquareHeads = 4;
 
-// The tree of lanes.h on sixteen vectors at once: each step halves the lanes of two vectors and puts both into one.
-inline void ReduceTile(const F32x16 (&acc)[kTile], float* out) {
-  __m512 quads[4];  // quads[g]: four lanes each of vectors g, g + 4, g + 8, g + 12
-#pragma GCC unroll 4
-  for (int g = 0; g < 4; ++g) {
-    const __m512 a = acc[g].v, b = acc[g + 4].v, c = acc[g + 8].v, d = acc[g + 12].v;
-    const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
-    const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xEE));
-    quads[g] = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
-  }
-  const __m512 r =
-      _mm512_add_ps(_mm512_shuffle_ps(quads[0], quads[1], 0x44), _mm512_shuffle_ps(quads[0], quads[1], 0xEE));
-  const __m512 s =
-      _mm512_add_ps(_mm512_shuffle_ps(quads[2], quads[3], 0x44), _mm512_shuffle_ps(quads[2], quads[3], 0xEE));
-  _mm512_storeu_ps(out, _mm512_add_ps(_mm512_shuffle_ps(r, s, 0x88), _mm512_shuffle_ps(r, s, 0xDD)));
+// Without it GCC folds the load into every use, and the load ports become the limit.
+inline F32x16 InRegister(F32x16 x) {
+  asm("" : "+v"(x.v));
+  return x;
 }
+
+// Each step of the tree of lanes.h on two vectors at once: half of the sum comes from a, half from b. A blend can run
+// where a shuffle cannot, so one of the two operands is made by blending.
+inline __m512 AddEighths(F32x16 a, F32x16 b) {
+  return _mm512_add_ps(_mm512_mask_blend_ps(0xFF00, a.v, b.v), _mm512_shuffle_f32x4(a.v, b.v, 0x4E));
+}
+inline __m512 AddQuarters(__m512 a, __m512 b) {
+  const __m512i swap = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
+  return _mm512_add_ps(_mm512_mask_blend_ps(0xF0F0, a, b), _mm512_permutex2var_ps(a, swap, b));
+}
+inline __m512 AddPairs(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_mask_blend_ps(0xCCCC, a, b), _mm512_shuffle_ps(a, b, 0x4E));
+}
+
+// Sixteen sums at once; the order of the operands is the one that leaves sum t in lane t.
+inline void ReduceTile(const F32x16 (&acc)[kTile], float* out) {
+  __m512 pairs[2];
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512 a = AddQuarters(AddEighths(acc[2 * i], acc[2 * i + 8]), AddEighths(acc[2 * i + 4], acc[2 * i + 12]));
+    const __m512 b =
+        AddQuarters(AddEighths(acc[2 * i + 1], acc[2 * i + 9]), AddEighths(acc[2 * i + 5], acc[2 * i + 13]));
+    pairs[i] = AddPairs(a, b);
+  }
+  const __m512 even = _mm512_shuffle_ps(pairs[0], pairs[1], 0x88), odd = _mm512_shuffle_ps(pairs[0], pairs[1], 0xDD);
+  _mm512_storeu_ps(out, _mm512_add_ps(even, odd));
+}
+
+#include "kernels/cpu/exp_body.inc"
 
 #include "kernels/cpu/attention_body.inc"
 
 }  // namespace
 
-extern constinit const AttentionKernel kAttention = {"attention_avx512", sys::Isa::kAvx512, Attention};
+extern constinit const AttentionKernel kAttention = {"attention_avx512", sys::Isa::kAvx512, Attend, AttendSpan,
+                                                     MergeSpans};
 
 }  // namespace bellhop::kernels::avx512
