@@ -1,5 +1,6 @@
 """--hugepages and --prefault, and a model file that changes while it is in use."""
 
+import ctypes
 import json
 import os
 import subprocess
@@ -20,6 +21,12 @@ def transparent_huge_pages():
         return ""
 
 
+def deny_huge_pages():
+    """In the child before exec: the kernel gives it small pages alone, as a machine does whose memory is in pieces."""
+    pr_set_thp_disable = 41  # prctl(2)
+    ctypes.CDLL(None).prctl(pr_set_thp_disable, 1, 0, 0, 0)
+
+
 class HugePagesTest(ProgramTest):
     def test_tokens_are_the_same_wherever_experts_lie(self):
         expected = self.ok_json(*RAW)["ids"]
@@ -38,6 +45,25 @@ class HugePagesTest(ProgramTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr.decode(), r"expert memory: 14\.2 MB .*on huge pages \(\d+ %\)")
         self.assertRegex(done.stderr.decode(), r"expert weights 14\.7 MB \(huge pages\)")
+
+    def test_small_pages_are_reported_or_refused(self):
+        if transparent_huge_pages() not in ("always", "madvise"):
+            self.skipTest("refused for another reason: no huge pages")
+
+        def run(mode):
+            return subprocess.run([bellhop_process.program, *RAW, "--hugepages", mode], stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=TIMEOUT_S, env=clean_environment(), check=False,
+                                  preexec_fn=deny_huge_pages)
+
+        refused = run("required")
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertEqual(refused.stdout, b"")
+        self.assertRegex(refused.stderr.decode(), r"error: .*--hugepages required: .* are on small pages: .*vm.nr_hugepages=\d+")
+        done = run("auto")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, bellhop_process.call(*RAW).stdout)
+        self.assertRegex(done.stderr.decode(), r"expert memory: .* on huge pages \(\d+ %\)")
+        self.assertIn(b"note: --hugepages auto: ", done.stderr)
 
     def test_a_copy_that_does_not_fit_is_refused_with_figures(self):
         if transparent_huge_pages() not in ("always", "madvise"):
