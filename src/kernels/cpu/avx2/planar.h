@@ -156,6 +156,33 @@ struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
   }
 };
 
+// Eight rows of a K-major column: four bytes. The permute takes the magnitude, the low three bits of each lane; bit 3
+// becomes the sign.
+struct Fp4Rows {
+  static constexpr int kRows = 8, kLanes = 8;
+  struct Vector {
+    __m256 v;
+  };
+  __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+  __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  BELLHOP_INLINE Vector Codes(const uint8_t* p) const {
+    const __m256i codes = _mm256_srlv_epi32(_mm256_set1_epi32(LoadAs<int32_t>(p)), shift);
+    const __m256i sign =
+        _mm256_and_si256(_mm256_slli_epi32(codes, 28), _mm256_set1_epi32(static_cast<int>(0x80000000u)));
+    return {_mm256_or_ps(_mm256_permutevar8x32_ps(table, codes), _mm256_castsi256_ps(sign))};
+  }
+  static BELLHOP_INLINE Vector Zero() { return {_mm256_setzero_ps()}; }
+  static BELLHOP_INLINE Vector Splat(float x) { return {_mm256_set1_ps(x)}; }
+  static BELLHOP_INLINE Vector Load(const float* p) { return {_mm256_load_ps(p)}; }
+  static BELLHOP_INLINE void Store(float* p, Vector v) { _mm256_store_ps(p, v.v); }
+  static BELLHOP_INLINE Vector Add(Vector a, Vector b) { return {_mm256_add_ps(a.v, b.v)}; }
+  static BELLHOP_INLINE Vector Fma(Vector a, Vector b, Vector c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+};
+
+#include "kernels/cpu/planar_kmajor_body.inc"
+
+#include "kernels/cpu/planar_entries.inc"
+
 }  // namespace
 }  // namespace bellhop::kernels::avx2
 

@@ -112,6 +112,27 @@ struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
   }
 };
 
+// Sixteen rows of a K-major column: eight bytes.
+struct Fp4Rows {
+  static constexpr int kRows = 16, kLanes = 16;
+  using Vector = F32x16;
+  __m512 table = _mm512_load_ps(kFp4Table);
+  __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  BELLHOP_INLINE Vector Codes(const uint8_t* p) const {
+    return {_mm512_permutexvar_ps(_mm512_srlv_epi32(TwoDwords(p, p + 4), shift), table)};
+  }
+  static BELLHOP_INLINE Vector Zero() { return {_mm512_setzero_ps()}; }
+  static BELLHOP_INLINE Vector Splat(float x) { return {_mm512_set1_ps(x)}; }
+  static BELLHOP_INLINE Vector Load(const float* p) { return {_mm512_load_ps(p)}; }
+  static BELLHOP_INLINE void Store(float* p, Vector v) { _mm512_store_ps(p, v.v); }
+  static BELLHOP_INLINE Vector Add(Vector a, Vector b) { return {_mm512_add_ps(a.v, b.v)}; }
+  static BELLHOP_INLINE Vector Fma(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+};
+
+#include "kernels/cpu/planar_kmajor_body.inc"
+
+#include "kernels/cpu/planar_entries.inc"
+
 }  // namespace
 }  // namespace bellhop::kernels::avx512
 
