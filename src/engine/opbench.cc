@@ -136,6 +136,31 @@ Result<OpbenchLayer::Shape> MakeShape(const config::OpbenchOptions& options, con
   return shape;
 }
 
+// One line for all formats of a shape that is not the one asked for, and one when caches may serve the weights.
+void AddShapeNotes(const config::OpbenchOptions& options, const std::vector<OpbenchLayer::Shape>& shapes,
+                   std::vector<std::string>* notes) {
+  std::map<std::pair<int64_t, int64_t>, std::string> formats;
+  uint64_t most = 0;
+  for (const OpbenchLayer::Shape& shape : shapes) {
+    if (shape.hidden != options.hidden || shape.inter != options.inter) {
+      std::string& names = formats[{shape.hidden, shape.inter}];
+      names += (names.empty() ? "" : ", ") + shape.format.name;
+    }
+    const uint64_t stride = OpbenchLayer::ExpertStride(shape).value();
+    most = std::max(most, stride * static_cast<uint64_t>(shape.experts));
+  }
+  for (const auto& [shape, names] : formats) {
+    notes->push_back(
+        fmt::format("hidden {} and inter {}, which are whole blocks, for {}", shape.first, shape.second, names));
+  }
+  const uint64_t cache = sys::LastLevelCacheBytes();
+  if (most < 2 * cache) {
+    notes->push_back(fmt::format(
+        "{} of weights partly stay in the last-level cache of {}, so figures may exceed those of memory; raise {}",
+        FormatBytes(most), FormatBytes(cache), options.experts > 0 ? "--experts" : "--rotate"));
+  }
+}
+
 Result<Sweep> PlanSweep(const config::OpbenchOptions& options, const sys::CpuCaps& caps, const sys::Topology& topology,
                         std::vector<std::string>* notes) {
   if (options.device == config::Device::kCuda) {
@@ -165,14 +190,10 @@ Result<Sweep> PlanSweep(const config::OpbenchOptions& options, const sys::CpuCap
     if (!CheckedMul(stride, static_cast<uint64_t>(shape->experts), &bytes)) bytes = UINT64_MAX;
     sweep.weight_memory = std::max(sweep.weight_memory, bytes);
     workspace = std::max(workspace, OpbenchLayer::WorkspaceBytes(*shape));
-    if (shape->hidden != options.hidden || shape->inter != options.inter) {
-      notes->push_back(
-          fmt::format("{}: hidden {} and inter {}, which are whole blocks", format.name, shape->hidden, shape->inter));
-    }
     sweep.shapes.push_back(*std::move(shape));
   }
-  if (sweep.shapes.empty())
-    return InvalidArgument("no format holds --hidden {} --inter {}", options.hidden, options.inter);
+  if (sweep.shapes.empty()) return Unsupported("no format of the list can be measured: {}", notes->back());
+  AddShapeNotes(options, sweep.shapes, notes);
   sweep.weight_memory = std::max(sweep.weight_memory, kLeastBandwidthBytes);
   uint64_t needed = 0;
   if (!CheckedAdd(sweep.weight_memory, workspace + kReserveBytes, &needed)) needed = UINT64_MAX;
@@ -325,15 +346,6 @@ Result<OpbenchReport> RunOpbench(const config::OpbenchOptions& options, const Op
   OpbenchReport report;
   const sys::Topology topology = sys::ReadTopology();
   BELLHOP_TRY_ASSIGN(const Sweep sweep, PlanSweep(options, sys::DetectCpu(), topology, &report.notes));
-  const uint64_t cache = sys::LastLevelCacheBytes();
-  for (const OpbenchLayer::Shape& shape : sweep.shapes) {
-    BELLHOP_TRY_ASSIGN(const uint64_t stride, OpbenchLayer::ExpertStride(shape));
-    const uint64_t bytes = stride * static_cast<uint64_t>(shape.experts);
-    if (bytes >= 2 * cache) continue;
-    report.notes.push_back(fmt::format(
-        "{}: {} of weights partly stay in the last-level cache of {}, so figures may exceed memory; raise {}",
-        shape.format.name, FormatBytes(bytes), FormatBytes(cache), options.experts > 0 ? "--experts" : "--rotate"));
-  }
   SweepRunner runner(options, control, sweep, &report);
   for (const int32_t threads : sweep.threads) {
     BELLHOP_TRY(runner.RunThreads(topology, threads));

@@ -282,8 +282,10 @@ TEST(OpbenchTest, FormatsOfAListGetWholeBlocks) {
     EXPECT_DOUBLE_EQ(c.flops, 2.0 * 3 * 256 * static_cast<double>(c.inter) * 4);
   }
   EXPECT_TRUE(formats.contains("q8_0") && formats.contains("q4_k"));
-  const auto note = std::find_if(report->notes.begin(), report->notes.end(),
-                                 [](const std::string& n) { return n.starts_with("q4_k: hidden 256 and inter 256"); });
+  const auto note = std::find_if(report->notes.begin(), report->notes.end(), [](const std::string& n) {
+    return n.starts_with("hidden 256 and inter 256, which are whole blocks, for ") &&
+           n.find("q4_k") != std::string::npos;
+  });
   EXPECT_NE(note, report->notes.end());
 }
 

@@ -134,8 +134,12 @@ Json ResultFile(const config::OpbenchOptions& options, const engine::OpbenchRepo
 void PrintMarkdown(const config::OpbenchOptions& options, const engine::OpbenchReport& report,
                    const std::vector<Row>& rows, Console& console) {
   console.Write(MarkdownTable(rows).Markdown());
-  console.Print("\none layer of hidden {} x inter {}: {} experts of a call, {} of a row; median of the calls\n",
-                options.hidden, options.inter, options.active, options.topk == 0 ? options.active : options.topk);
+  const bool rounded = std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+    return row.test->hidden != options.hidden || row.test->inter != options.inter;
+  });
+  console.Print("\none layer of hidden {} x inter {}{}: {} experts of a call, {} of a row; median of the calls\n",
+                options.hidden, options.inter, rounded ? ", rounded up to whole blocks of the format" : "",
+                options.active, options.topk == 0 ? options.active : options.topk);
   for (const engine::OpbenchBandwidth& b : report.bandwidth) {
     if (b.gbps.empty()) continue;
     console.Print("read bandwidth with {} thread(s): {:.1f} GB/s, {:.1f} to {:.1f} in {} measurements\n", b.threads,
