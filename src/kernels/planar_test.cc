@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/amx/planar_fill.h"
 #include "kernels/dot.h"
 #include "kernels/gemm.h"
 #include "quant/codec.h"
+#include "quant/half.h"
 #include "quant/random_weights.h"
 
 namespace bellhop::kernels {
@@ -429,6 +431,65 @@ TEST_P(PlanarDecodeConformance, EqualsTheScalarDecoderOnAnySlice) {
     }
   }
   EXPECT_GT(non_zero, 1000u);
+}
+
+// ---- Tiles of the AMX product ---------------------------------------------------------------------------------------
+
+// Rounding of gemm.h: to nearest even, binary32 denormals to zeros of their sign.
+uint16_t RoundedBf16(float value) {
+  const uint32_t bits = Bits(value);
+  if ((bits & 0x7F800000u) == 0) return static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  return quant::F32ToBf16(value);
+}
+bool SameBf16(uint16_t a, uint16_t b) {
+  const auto is_nan = [](uint16_t v) { return (v & 0x7FFF) > 0x7F80; };
+  return a == b || (is_nan(a) && is_nan(b));
+}
+
+TEST(PlanarFill, AmxTilesHoldTheRoundedValuesAndNothingElseIsWritten) {
+  SKIP_WITHOUT(Isa::kAmx);
+  constexpr uint16_t kUntouched = 0xEEEE;
+  size_t values = 0, non_zero = 0;
+  for (const RowDecodeKernel& kernel : PlanarDecoders()) {
+    if (kernel.isa != Isa::kReference) continue;  // once per format
+    std::mt19937_64 random(static_cast<uint64_t>(kernel.format) + 400);
+    for (int i = 0; i < kShapes; ++i) {
+      MatrixSpec spec = RandomSpec(kernel.format, i, random);
+      spec.rows = 40;
+      const RandomScales scales = i % 3 == 2 ? RandomScales::kAnyBits : RandomScales::kModerate;
+      const Matrix matrix(spec, scales, random(), i % 2 == 0 ? 0 : 3);
+      const auto begin = static_cast<int64_t>(random() % 9);
+      const auto count = 1 + static_cast<int64_t>(random() % 32);
+      const int64_t first = count < 20 ? static_cast<int64_t>(random() % 12) : 0;
+      const int64_t groups = (spec.cols + 31) / 32;
+      // [row block of 16][group of 32 columns][16 rows][32]
+      struct alignas(64) Line {
+        uint16_t values[32];
+      };
+      std::vector<Line> tile(static_cast<size_t>(2 * groups * 16));
+      std::memset(static_cast<void*>(tile.data()), 0xEE, tile.size() * sizeof(Line));
+      amx::FillPlanarTile({.weights = &matrix.view(),
+                           .rows = {begin, begin + count},
+                           .first_row = first,
+                           .tile = reinterpret_cast<std::byte*>(tile.data())});
+      std::vector<float> row(static_cast<size_t>(groups * 32));
+      for (int64_t t = 0; t < 32; ++t) {
+        const bool filled = t >= first && t < first + count;
+        std::fill(row.begin(), row.end(), 0.0f);
+        if (filled) quant::DecodePlanarSlice(matrix.view(), begin + t - first, 0, spec.cols, row.data());
+        for (int64_t c = 0; c < groups * 32; ++c) {
+          const uint16_t got = tile[static_cast<size_t>((t / 16 * groups + c / 32) * 16 + t % 16)].values[c % 32];
+          const uint16_t want = filled ? RoundedBf16(row[static_cast<size_t>(c)]) : kUntouched;
+          ASSERT_TRUE(SameBf16(got, want)) << quant::Traits(spec.format).name << " " << spec.cols << " columns, group "
+                                           << spec.group << ", tile row " << t << " column " << c;
+          ++values;
+          non_zero += filled && (got & 0x7FFF) != 0;
+        }
+      }
+    }
+  }
+  EXPECT_GT(values, 1000000u);
+  EXPECT_GT(non_zero, values / 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(AllKernels, PlanarDecodeConformance, ::testing::ValuesIn(PlanarDecoders()),
