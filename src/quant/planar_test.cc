@@ -472,8 +472,8 @@ TEST(PlanarEncode, Int3FollowsTheReferenceRule) {
   std::vector<float> x(64, 0.0f);
   x[0] = -4;
   x[1] = 6;
-  x[2] = 3;    // 1.5 rounds to even: 2
-  x[3] = 1;    // 0.5 rounds to even: 0
+  x[2] = 3;  // 1.5 rounds to even: 2
+  x[3] = 1;  // 0.5 rounds to even: 0
   const MatrixSpec spec = {F::kInt3, 1, 64, ScaleType::kF16, 32};
   std::vector<std::byte> memory(MatrixBytes(spec));
   const auto view = EncodeMatrix(spec, x.data(), memory);
