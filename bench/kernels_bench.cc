@@ -131,7 +131,7 @@ void GemmBenchmark(benchmark::State& state, const GemmKernel& kernel, quant::Wei
   const Weights weights(format, bytes);
   const int64_t rows = weights.rows();
   Floats x(x_rows), tile(kGemmTileRows), packed(GemmPaddedRows(x_rows)), yt(kGemmTileRows * x_rows / kCols + 1);
-  std::vector<float> y(static_cast<size_t>(rows * x_rows));
+  Floats y(x_rows);
   kernel.pack({x.data(), x_rows, kCols, kCols}, nullptr, {0, x_rows}, reinterpret_cast<std::byte*>(packed.data()));
   auto* tile_bytes = reinterpret_cast<std::byte*>(tile.data());
   for (auto _ : state) {
@@ -150,8 +150,8 @@ void GemmBenchmark(benchmark::State& state, const GemmKernel& kernel, quant::Wei
                                 .yt_stride = x_rows,
                                 .n = kGemmTileRows,
                                 .rows = x_rows,
-                                .y = y.data() + r,
-                                .y_stride = rows});
+                                .y = y.data() + r % kCols,
+                                .y_stride = kCols});
       }
     }
     benchmark::ClobberMemory();

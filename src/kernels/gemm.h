@@ -12,6 +12,9 @@
 // in binary32, round to nearest even, with denormal operands and results taken as zeros of their sign. Rounding to bf16
 // is to nearest even, binary32 denormals become zeros of their sign, a NaN becomes a quiet NaN.
 //
+// A weight may be two bf16 terms instead of one, its rounded value and the rounded rest (16 bits of precision): then
+// the groups of the rests follow those of the rounded values in the same sum y, and each activation is read twice.
+//
 // Products come transposed, yt[weight row][activation row]: the tile is the left operand.
 #pragma once
 
@@ -55,14 +58,15 @@ constexpr int64_t GemmPackedBytes(int64_t rows, int64_t k) {
   return GemmPaddedRows(rows) / kGemmPanelRows * GemmPanelBytes(k);
 }
 // Room for one decoded tile of any kernel. 64-byte aligned.
-constexpr int64_t GemmTileBytes(int64_t k) {
-  return kGemmTileRows * GemmPaddedColumns(k) * static_cast<int64_t>(sizeof(float));
+constexpr int64_t GemmTileBytes(int64_t k, int terms) {
+  return terms * kGemmTileRows * GemmPaddedColumns(k) * static_cast<int64_t>(sizeof(float));
 }
 
 // yt[j][m] = product of tile row j and packed row m, for j < n and m < rows. Columns up to GemmPaddedRows(rows) of yt
 // are written too.
 struct GemmArgs {
   const std::byte* tile = nullptr;
+  int terms = 1;  // of a weight, as the tile was filled: 1 or 2
   int64_t n = 0;  // 1 .. kGemmTileRows
   const std::byte* packed = nullptr;
   int64_t rows = 0;
@@ -82,10 +86,11 @@ struct TransposeArgs {
   int64_t y_stride = 0;
 };
 
-// Row `row` of `weights` becomes row `tile_row` of a tile.
+// Rows `rows` of the weights become rows first_row, first_row + 1, ... of a tile.
 struct FillArgs {
   const RowDecodeKernel* decode = nullptr;
   const quant::QuantView* weights = nullptr;
+  int terms = 1;          // of a weight: 1 or 2
   RowRange rows;          // of the weights
   int64_t first_row = 0;  // of the tile
   std::byte* tile = nullptr;

@@ -103,19 +103,25 @@ struct Matrix {
 
 // yt of one tile and some rows of x, computed by one kernel from end to end. Everything that must stay untouched is
 // checked here.
-std::vector<float> Product(const GemmKernel& kernel, const quant::QuantView& w, const Matrix& x) {
+std::vector<float> Product(const GemmKernel& kernel, const quant::QuantView& w, const Matrix& x, int terms = 1) {
   const int64_t k = w.cols, n = w.rows, padded = GemmPaddedRows(x.rows), stride = padded + 16;
-  const sys::AlignedBuffer tile = Buffer(GemmTileBytes(k)), packed = Buffer(GemmPackedBytes(x.rows, k));
+  const sys::AlignedBuffer tile = Buffer(GemmTileBytes(k, terms)), packed = Buffer(GemmPackedBytes(x.rows, k));
   auto* tile_bytes = tile.as<std::byte>().data();
   auto* packed_bytes = packed.as<std::byte>().data();
   const RowDecodeKernel* decode = SelectRowDecode(w.format, CapsOf(kernel.isa));
-  kernel.fill_tile({.decode = decode, .weights = &w, .rows = {0, n}, .tile = tile_bytes});
+  kernel.fill_tile({.decode = decode, .weights = &w, .terms = terms, .rows = {0, n}, .tile = tile_bytes});
   kernel.pack(x.View(), nullptr, {0, x.rows}, packed_bytes);
   const sys::AlignedBuffer out = Buffer((n + 1) * stride * 4);
   float* yt = out.as<float>().data();
   std::fill(yt, yt + (n + 1) * stride, kPoison);
-  kernel.multiply(
-      {.tile = tile_bytes, .n = n, .packed = packed_bytes, .rows = x.rows, .k = k, .yt = yt, .yt_stride = stride});
+  kernel.multiply({.tile = tile_bytes,
+                   .terms = terms,
+                   .n = n,
+                   .packed = packed_bytes,
+                   .rows = x.rows,
+                   .k = k,
+                   .yt = yt,
+                   .yt_stride = stride});
   std::vector<float> result;
   for (int64_t j = 0; j <= n; ++j) {
     for (int64_t m = 0; m < stride; ++m) {
@@ -177,6 +183,27 @@ TEST(GemmReference, MatchesDoubleWithinRounding) {
   }
 }
 
+// Two terms keep 16 bits of a weight: what remains is the rounding of x.
+TEST(GemmReference, TwoTermsKeepTheWeights) {
+  std::mt19937_64 random(12);
+  Matrix w(7, 300, 0), x(18, 300, 0);
+  w.Randomise(Values::kNormal, random);
+  x.Randomise(Values::kNormal, random);
+  const std::vector<float> got = Product(Reference(), w.Weights(), x, 2);
+  for (int64_t j = 0; j < w.rows; ++j) {
+    for (int64_t m = 0; m < x.rows; ++m) {
+      double exact = 0, terms = 0;
+      for (int64_t c = 0; c < 300; ++c) {
+        const double product = static_cast<double>(w.At(j, c)) * Rounded(x.At(m, c));
+        exact += product;
+        terms += std::abs(product);
+      }
+      const double bound = (0x1p-16 + (16 + 2 + 2 * 10) * 0x1p-24 * 1.01) * terms;
+      EXPECT_LE(std::abs(got[static_cast<size_t>(j * x.rows + m)] - exact), bound);
+    }
+  }
+}
+
 // The order of gemm.h, spelled out for one group and a bit.
 TEST(GemmReference, EvenAndOddColumnsAreSummedApart) {
   Matrix w(1, 34, 0), x(1, 34, 0);
@@ -227,11 +254,13 @@ TEST_P(GemmConformance, EqualsTheReferenceBitForBit) {
     const int64_t k = ks[round % 14];
     const int64_t n = 1 + static_cast<int64_t>(random() % 32), m = 1 + static_cast<int64_t>(random() % 130);
     const Values values = kAllValues[round / 14];
+    const int terms = 1 + round % 2;
     Matrix w(n, k, round % 3), x(m, k, round % 5);
     w.Randomise(values, random);
     x.Randomise(values, random);
-    ExpectSame(Product(GetParam(), w.Weights(), x), Product(Reference(), w.Weights(), x),
-               "n " + std::to_string(n) + " m " + std::to_string(m) + " k " + std::to_string(k));
+    ExpectSame(Product(GetParam(), w.Weights(), x, terms), Product(Reference(), w.Weights(), x, terms),
+               std::to_string(terms) + " terms, n " + std::to_string(n) + " m " + std::to_string(m) + " k " +
+                   std::to_string(k));
     if (HasFatalFailure()) return;
   }
 }
@@ -244,8 +273,10 @@ TEST_P(GemmConformance, EveryCornerOfTheTileEqualsTheReference) {
       Matrix w(n, 70, 0), x(m, 70, 0);
       w.Randomise(Values::kNormal, random);
       x.Randomise(Values::kNormal, random);
-      ExpectSame(Product(GetParam(), w.Weights(), x), Product(Reference(), w.Weights(), x),
-                 "n " + std::to_string(n) + " m " + std::to_string(m));
+      for (const int terms : {1, 2}) {
+        ExpectSame(Product(GetParam(), w.Weights(), x, terms), Product(Reference(), w.Weights(), x, terms),
+                   std::to_string(terms) + " terms, n " + std::to_string(n) + " m " + std::to_string(m));
+      }
       if (HasFatalFailure()) return;
     }
   }
@@ -302,7 +333,7 @@ void ExpectTileOf(const GemmKernel& kernel, const quant::FormatTraits& t, int64_
   }
   const quant::QuantView w{
       .format = t.format, .rows = kFilledRows, .cols = k, .planes = {{bytes.data() + 1, row_bytes}}};
-  const sys::AlignedBuffer tile = Buffer(GemmTileBytes(k));
+  const sys::AlignedBuffer tile = Buffer(GemmTileBytes(k, 1));
   auto* tile_bytes = tile.as<std::byte>().data();
   std::memset(tile_bytes, 0, tile.size());
   const RowDecodeKernel* decode = SelectRowDecode(t.format, CapsOf(kernel.isa));

@@ -152,7 +152,7 @@ void AttentionMixer::Forward(const StepContext& step, MatView<const float> x, Ma
       moe::LinearJob{&k_, {step.k, rows, k_.rows(), k_.rows()}},
       moe::LinearJob{&v_, {step.v, rows, v_.rows(), v_.rows()}},
   };
-  moe::RunLinears(cpu, step.numeric_class, {qkv.data(), qkv.size()}, step.MatrixInput(x));
+  moe::RunLinears(cpu, step.numeric_class, {qkv.data(), qkv.size()}, x);
   cpu.pool->ParallelFor(rows, 1, [&](RowRange range) {
     for (int64_t m = range.begin; m < range.end; ++m) FinishRow(step, m);
   });
@@ -160,7 +160,7 @@ void AttentionMixer::Forward(const StepContext& step, MatView<const float> x, Ma
   Attend(step);
   const moe::LinearJob out{&output_, y};
   const int64_t width = output_.cols();
-  moe::RunLinears(cpu, step.numeric_class, {&out, 1}, step.MatrixInput({step.heads_out, rows, width, width}));
+  moe::RunLinears(cpu, step.numeric_class, {&out, 1}, {step.heads_out, rows, width, width});
 }
 
 }  // namespace bellhop::model

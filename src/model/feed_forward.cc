@@ -21,7 +21,7 @@ void DenseFeedForward::Forward(const StepContext& step, MatView<const float> x, 
       moe::LinearJob{&gate_, {step.gate, rows, inner, inner}},
       moe::LinearJob{&up_, {step.up, rows, inner, inner}},
   };
-  moe::RunLinears(cpu, step.numeric_class, {fc1.data(), fc1.size()}, step.MatrixInput(x));
+  moe::RunLinears(cpu, step.numeric_class, {fc1.data(), fc1.size()}, x);
   cpu.pool->ParallelFor(rows, 4, [&](RowRange range) {
     for (int64_t m = range.begin; m < range.end; ++m) {
       float* gate = step.gate + m * inner;
@@ -29,7 +29,7 @@ void DenseFeedForward::Forward(const StepContext& step, MatView<const float> x, 
     }
   });
   const moe::LinearJob fc2{&down_, y};
-  moe::RunLinears(cpu, step.numeric_class, {&fc2, 1}, step.MatrixInput({step.gate, rows, inner, inner}));
+  moe::RunLinears(cpu, step.numeric_class, {&fc2, 1}, {step.gate, rows, inner, inner});
 }
 
 Result<std::unique_ptr<MoeFeedForward>> MoeFeedForward::Create(const MoeSpec& spec, LayerId layer,
@@ -56,7 +56,7 @@ Result<std::unique_ptr<MoeFeedForward>> MoeFeedForward::Create(const MoeSpec& sp
 
 void MoeFeedForward::Forward(const StepContext& step, MatView<const float> x, MatView<float> y) {
   const moe::CpuContext& cpu = *step.cpu;
-  step.moe->Run(layer_, step.numeric_class, router_, params_, x, step.MatrixInput(x), y, step.bad_rows);
+  step.moe->Run(layer_, step.numeric_class, router_, params_, x, y, step.bad_rows);
   if (shared_ == nullptr) return;
 
   const int64_t rows = step.row_count(), hidden = y.cols;

@@ -2,15 +2,6 @@
 
 namespace bellhop::model {
 
-MatView<const float> StepContext::MatrixInput(MatView<const float> x) const {
-  if (!prompt()) return x;
-  const MatView<float> copy{rounded, x.rows, x.cols, x.cols};
-  cpu->pool->ParallelFor(x.rows, 4, [&](RowRange range) {
-    for (int64_t m = range.begin; m < range.end; ++m) cpu->ops->round_bf16(x.Row(m), x.cols, copy.Row(m));
-  });
-  return {rounded, x.rows, x.cols, x.cols};
-}
-
 void PlainResidualPort::Read(const StepContext& step, MatView<const float> residual, MatView<float> x) {
   step.cpu->pool->ParallelFor(x.rows, 4, [&](RowRange range) {
     for (int64_t m = range.begin; m < range.end; ++m) {

@@ -40,15 +40,11 @@ struct StepContext {
   float* heads_out = nullptr;  // [rows, heads * value_dim]
   float* gate = nullptr;       // [rows, widest feed-forward]
   float* up = nullptr;
-  float* rounded = nullptr;  // [rows, widest input]
-  float* extra = nullptr;    // [rows, hidden]: shared expert
+  float* extra = nullptr;  // [rows, hidden]: shared expert
   AttentionWorkspace* attention = nullptr;
   uint8_t* bad_rows = nullptr;  // set by stages that met a numeric fault
 
   int64_t row_count() const { return static_cast<int64_t>(rows.size()); }
-  bool prompt() const { return numeric_class == moe::NumericClass::kPrompt; }
-  // x itself in the decode class; in the prompt class a copy rounded to bf16, as every matrix input is.
-  MatView<const float> MatrixInput(MatView<const float> x) const;
 };
 
 // Sequence mixer: attention, or a recurrent layer.

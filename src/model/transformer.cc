@@ -46,10 +46,10 @@ Widths MeasureWidths(const ModelSpec& spec) {
   return w;
 }
 
-// Floats of one step's buffers: residual, x, y, extra, rounded, q, k, v, heads_out, gate, up and the rope tables.
+// Floats of one step's buffers: residual, x, y, extra, q, k, v, heads_out, gate, up and the rope tables.
 uint64_t BufferFloats(const ModelSpec& spec, const TransformerOptions& options, const Widths& w) {
   uint64_t per_row = 0;
-  for (const int64_t width : {spec.streams * spec.hidden, spec.hidden, spec.hidden, spec.hidden, w.input, w.q, w.k, w.v,
+  for (const int64_t width : {spec.streams * spec.hidden, spec.hidden, spec.hidden, spec.hidden, w.q, w.k, w.v,
                               w.heads_out, w.inner, w.inner}) {
     per_row += static_cast<uint64_t>(width);
   }
@@ -119,10 +119,14 @@ uint64_t Transformer::WorkspaceBytes(const ModelSpec& spec, const TransformerOpt
   const Widths w = MeasureWidths(spec);
   const auto rows = static_cast<uint64_t>(options.max_rows);
   uint64_t floats = BufferFloats(spec, options, w);
-  // The cold path's gathered inputs, products and outputs, and the router's scores.
-  floats += rows * (static_cast<uint64_t>(w.used) * static_cast<uint64_t>(2 * spec.hidden + 2 * w.expert_inner) +
+  // The cold path's gathered inputs, products, activations and outputs, and the router's scores.
+  floats += rows * (static_cast<uint64_t>(w.used) * static_cast<uint64_t>(2 * spec.hidden + 3 * w.expert_inner) +
                     3 * static_cast<uint64_t>(w.experts));
-  return floats * sizeof(float) + moe::CpuContext::WorkspaceBytes(threads, w.input, options.max_rows) +
+  const uint64_t packed = moe::ColdPrompt::WorkspaceBytes({.hidden = spec.hidden,
+                                                           .inner = w.expert_inner,
+                                                           .routes = int64_t{options.max_rows} * w.used,
+                                                           .groups = w.experts});
+  return floats * sizeof(float) + packed + moe::CpuContext::WorkspaceBytes(threads, w.input, options.max_rows) +
          AttentionWorkspace::BytesFor(spec, options.max_rows, options.context_tokens, threads);
 }
 
@@ -165,7 +169,6 @@ Status Transformer::AllocateBuffers(sys::WorkerPool* pool) {
   x_ = take_rows(spec_.hidden);
   y_ = take_rows(spec_.hidden);
   step_.extra = take_rows(spec_.hidden);
-  step_.rounded = take_rows(w.input);
   step_.q = take_rows(w.q);
   step_.k = take_rows(w.k);
   step_.v = take_rows(w.v);
@@ -278,7 +281,7 @@ void Transformer::Head(const StepContext& step, MatView<float> logits) {
     return;
   }
   const moe::LinearJob job{&head_, out};
-  moe::RunLinears(*cpu_, step.numeric_class, {&job, 1}, step.MatrixInput(x));
+  moe::RunLinears(*cpu_, step.numeric_class, {&job, 1}, x);
   cpu_->pool->ParallelFor(spec_.vocab, kLogitGrain, [&](RowRange range) { FinishLogits(out, range); });
 }
 

@@ -60,7 +60,8 @@ std::vector<float> ReferenceLinear(const quant::QuantView& w, const float* bias,
                                    const std::vector<float>& x) {
   const kernels::GemmKernel& gemm = *kernels::SelectGemm(ReferenceCaps());
   const auto rows = static_cast<int64_t>(x.size()) / w.cols, stride = kernels::GemmPaddedRows(rows);
-  auto tile = sys::AlignedBuffer::Create(static_cast<uint64_t>(kernels::GemmTileBytes(w.cols)), MemoryTag::kWorkspace);
+  auto tile =
+      sys::AlignedBuffer::Create(static_cast<uint64_t>(kernels::GemmTileBytes(w.cols, 1)), MemoryTag::kWorkspace);
   auto packed =
       sys::AlignedBuffer::Create(static_cast<uint64_t>(kernels::GemmPackedBytes(rows, w.cols)), MemoryTag::kWorkspace);
   gemm.pack({x.data(), rows, w.cols, w.cols}, nullptr, {0, rows}, packed->bytes().data());

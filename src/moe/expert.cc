@@ -71,6 +71,7 @@ Result<Expert> MakeExpert(const store::ExpertView& view, const ActivationParams&
     BELLHOP_TRY_ASSIGN(expert.up, MakeLinear(view.up, view.up_bias, view.up_scale, caps, notes));
   }
   BELLHOP_TRY_ASSIGN(expert.down, MakeLinear(view.down, view.down_bias, view.down_scale, caps, notes));
+  for (Linear* linear : {&expert.gate, &expert.up, &expert.down}) linear->terms = 1;
   return expert;
 }
 

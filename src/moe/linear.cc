@@ -37,7 +37,8 @@ int64_t CpuContext::ChunkRows(int64_t cols) {
 }
 
 uint64_t CpuContext::WorkerBytes(int64_t max_cols) {
-  return static_cast<uint64_t>(kernels::GemmTileBytes(max_cols) + kernels::GemmPackedBytes(kLooseRows, max_cols)) +
+  return static_cast<uint64_t>(kernels::GemmTileBytes(max_cols, kMaxTerms) +
+                               kernels::GemmPackedBytes(kLooseRows, max_cols)) +
          sizeof(float) * kTileRows * kMaxChunkRows;
 }
 
@@ -71,6 +72,7 @@ Result<Linear> MakeLinear(const quant::QuantView& weights, const float* bias, fl
                           std::vector<std::string>* notes) {
   Linear linear{weights, bias, scale, kernels::SelectDot(weights.format, caps),
                 kernels::SelectRowDecode(weights.format, caps)};
+  if (weights.format == quant::WeightFormat::kBF16) linear.terms = 1;  // exact
   const std::string_view format = quant::Traits(weights.format).name;
   if (linear.dot == nullptr || linear.decode == nullptr) {
     return Unsupported("format {} has no CPU kernels; re-quantize the file", format);
@@ -95,9 +97,16 @@ void LinearPrompt(const CpuContext& cpu, const Linear& linear, const PackedRows&
   const int64_t yt_stride = kernels::GemmPaddedRows(x.rows);
   for (int64_t r = range.begin; r < range.end; r += CpuContext::kTileRows) {
     const int64_t n = std::min(CpuContext::kTileRows, range.end - r);
-    cpu.gemm->fill_tile({.decode = linear.decode, .weights = &linear.weights, .rows = {r, r + n}, .tile = tile});
-    cpu.gemm->multiply(
-        {.tile = tile, .n = n, .packed = x.data, .rows = x.rows, .k = x.cols, .yt = yt, .yt_stride = yt_stride});
+    cpu.gemm->fill_tile(
+        {.decode = linear.decode, .weights = &linear.weights, .terms = linear.terms, .rows = {r, r + n}, .tile = tile});
+    cpu.gemm->multiply({.tile = tile,
+                        .terms = linear.terms,
+                        .n = n,
+                        .packed = x.data,
+                        .rows = x.rows,
+                        .k = x.cols,
+                        .yt = yt,
+                        .yt_stride = yt_stride});
     cpu.gemm->transpose_store({.yt = yt,
                                .yt_stride = yt_stride,
                                .n = n,

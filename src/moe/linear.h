@@ -36,6 +36,7 @@ struct CpuContext {
   const kernels::GemmKernel* gemm = nullptr;
   int64_t max_cols = 0, max_rows = 0;
 
+  static constexpr int kMaxTerms = 2;
   // Weight rows of a decoded tile, at most.
   static constexpr int64_t kTileRows = kernels::kGemmTileRows;
   // Activation rows that a tile is multiplied with at once: their products, 32 KiB, stay in L1.
@@ -50,7 +51,7 @@ struct CpuContext {
   // Scratch of one worker: a decoded tile, and [kTileRows][kMaxChunkRows] products.
   std::byte* Tile(int worker) const { return scratch_[static_cast<size_t>(worker)].bytes().data(); }
   float* Products(int worker) const {
-    return reinterpret_cast<float*>(Tile(worker) + kernels::GemmTileBytes(max_cols));
+    return reinterpret_cast<float*>(Tile(worker) + kernels::GemmTileBytes(max_cols, kMaxTerms));
   }
   // Shared: max_rows packed rows of max_cols columns.
   // Shares the units of one phase at a time.
@@ -75,6 +76,9 @@ struct Linear {
   float scale = 1;
   const kernels::DotKernel* dot = nullptr;
   const kernels::RowDecodeKernel* decode = nullptr;
+  // bf16 terms of a weight in the prompt class. Two by default: routing is sensitive to the rounding of the matrices
+  // that every token passes. Routed experts, which are most of the work, use one.
+  int terms = 2;
 
   int64_t rows() const { return weights.rows; }
   int64_t cols() const { return weights.cols; }

@@ -49,13 +49,13 @@ Result<std::unique_ptr<MoeExecutor>> MoeExecutor::Create(const store::ExpertStor
 }
 
 void MoeExecutor::Run(LayerId layer, NumericClass numeric_class, const Linear& router, const RouterParams& params,
-                      MatView<const float> router_x, MatView<const float> x, MatView<float> y, uint8_t* bad_rows) {
+                      MatView<const float> x, MatView<float> y, uint8_t* bad_rows) {
   const auto rows = static_cast<int32_t>(x.rows);
   if (rows == 0) return;
   const int32_t experts = params.experts, used = params.used;
   // The router always runs in the decode class: a rounded score can change which experts are chosen.
   const LinearJob job{&router, {logits_.data(), rows, experts, experts}};
-  RunLinears(cpu_, NumericClass::kDecode, {&job, 1}, router_x);
+  RunLinears(cpu_, NumericClass::kDecode, {&job, 1}, x);
   cpu_.pool->ParallelFor(rows, 8, [&](RowRange range) {
     for (int64_t m = range.begin; m < range.end; ++m) {
       if (!RouteRow(params, *cpu_.ops, logits_.data() + m * experts, scratch_.data() + m * 2 * experts,

@@ -53,10 +53,10 @@ class MoeExecutor {
                                                      std::vector<std::string>* notes);
 
   // y(m, :) = the routed experts' weighted sum for row m.
-  //   router_x [rows, hidden] f32, never rounded; x the same rows, rounded to bf16 in the prompt class.
+  //   x [rows, hidden] f32: the router reads it as it is, the experts as their class asks.
   // bad_rows[m] is set to 1 when row m's router output is not a number.
   void Run(LayerId layer, NumericClass numeric_class, const Linear& router, const RouterParams& params,
-           MatView<const float> router_x, MatView<const float> x, MatView<float> y, uint8_t* bad_rows);
+           MatView<const float> x, MatView<float> y, uint8_t* bad_rows);
 
   RouteCounts& counts() { return counts_; }
   void set_observer(RouteObserver* observer) { observer_ = observer; }

@@ -134,6 +134,8 @@ inline void TransposeStore(const TransposeArgs& args) {
   }
 }
 
+inline void Fill(const FillArgs& args) { FillRows(args); }
+
 }  // namespace
 }  // namespace bellhop::kernels::avx2
 

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/cpu/avx512/codes.h"
 #include "kernels/cpu/avx512/f32x16.h"
 #include "kernels/gemm.h"
+#include "quant/blocks.h"
+#include "quant/codebooks.h"
 
 namespace bellhop::kernels::avx512 {
 namespace {
 
-// 32 registers: 16 sums, the x of both panels, a weight.
+// 32 registers: 16 sums, the x of the panels, weights.
 inline constexpr int kPanels = 2, kRowsOfMany = 4, kRowsOfOne = 8;
 
 inline F32x16 FirstOfPairs(const std::byte* p) {
@@ -36,12 +39,47 @@ inline __m512i ZipPairs(F32x16 a, F32x16 b) {
   return _mm512_or_si512(_mm512_srli_epi32(FlushedBf16Bits(a), 16), UpperHalves(FlushedBf16Bits(b)));
 }
 
+#include "kernels/cpu/block_codes_body.inc"
+#include "kernels/cpu/codebook_codes_body.inc"
 #include "kernels/cpu/for_each_body.inc"
 
 #include "kernels/cpu/gemm_fill_body.inc"
 
 #include "kernels/cpu/gemm_body.inc"
 #include "kernels/cpu/gemm_zmm_body.inc"
+
+inline constexpr int64_t kGroupStride = kGemmGroup * 4;
+
+inline void StoreGroup(uint8_t* out, F32x16 a, F32x16 b) {
+  float* f = reinterpret_cast<float*>(out);
+  Store(f, RoundFlushed(a));
+  Store(f + 16, RoundFlushed(b));
+}
+
+struct Tables {
+  __m512 table[2];
+};
+inline Tables MakeTables(F32x16 a, F32x16 b) { return {{RoundFlushed(a).v, RoundFlushed(b).v}}; }
+// The permute ignores the bits above the nibble.
+inline void StoreLookedUp(uint8_t* out, __m512 table, __m512i first, __m512i second) {
+  float* f = reinterpret_cast<float*>(out);
+  _mm512_store_ps(f, _mm512_permutexvar_ps(first, table));
+  _mm512_store_ps(f + 16, _mm512_permutexvar_ps(second, table));
+}
+template <int kTable>
+inline void StoreNibbles(uint8_t* out, const Tables& tables, const uint8_t* p) {
+  const __m512i bytes = WidenBytes(p);
+  StoreLookedUp(out, tables.table[kTable], bytes, _mm512_srli_epi32(bytes, 4));
+}
+inline void StoreNibblePair(uint8_t* out, const Tables& tables, const uint8_t* p) {
+  const __m512i first = WidenBytes(p), second = WidenBytes(p + 16);
+  StoreLookedUp(out, tables.table[0], first, second);
+  StoreLookedUp(out + kGroupStride, tables.table[1], _mm512_srli_epi32(first, 4), _mm512_srli_epi32(second, 4));
+}
+
+inline void FillPlanar(const FillArgs& args) { FillRows(args); }
+
+#include "kernels/cpu/gemm_direct_fill_body.inc"
 
 }  // namespace
 }  // namespace bellhop::kernels::avx512

@@ -1,4 +1,4 @@
-// The reference of the prompt-class products: gemm.h word for word. Its tiles are f32, [n][padded columns].
+// The reference of the prompt-class products: gemm.h word for word. Its tiles are f32, [term][32][padded columns].
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -31,8 +31,8 @@ float FlushedFma(float a, float b, float c) {
 // Sums of two binary32 numbers are exact when they are that small, so that the question does not arise.
 float FlushedSum(float a, float b) { return Flushed(a + b); }
 
-float Product(const float* w, const uint16_t* x, int64_t padded_k) {
-  float y = 0;
+// y + the products of one term, group by group.
+float AddProducts(float y, const float* w, const uint16_t* x, int64_t padded_k) {
   for (int64_t g = 0; g < padded_k; g += kGemmGroup) {
     float even = 0, odd = 0;
     for (int64_t c = g; c < g + kGemmGroup; c += 2) {
@@ -76,7 +76,7 @@ void gemm_bf16_bf16_f32_ref_pack_transposed(MatView<const float> ht, int64_t k_b
 
 void gemm_bf16_bf16_f32_ref_fill_tile(const FillArgs& args) noexcept {
   const quant::QuantView& w = *args.weights;
-  const int64_t padded = GemmPaddedColumns(w.cols);
+  const int64_t padded = GemmPaddedColumns(w.cols), term = kGemmTileRows * padded;
   for (int64_t r = args.rows.begin; r < args.rows.end; ++r) {
     float* row = reinterpret_cast<float*>(args.tile) + (args.first_row + r - args.rows.begin) * padded;
     if (args.decode->slice != nullptr) {
@@ -84,7 +84,11 @@ void gemm_bf16_bf16_f32_ref_fill_tile(const FillArgs& args) noexcept {
     } else {
       args.decode->fn(w.Row(r), w.cols, row);
     }
-    for (int64_t c = 0; c < padded; ++c) row[c] = c < w.cols ? quant::Bf16ToF32(ToBf16(row[c])) : 0.0f;
+    for (int64_t c = 0; c < padded; ++c) {
+      const float value = c < w.cols ? row[c] : 0.0f, rounded = quant::Bf16ToF32(ToBf16(value));
+      row[c] = rounded;
+      if (args.terms == 2) row[term + c] = quant::Bf16ToF32(ToBf16(value - rounded));
+    }
   }
 }
 
@@ -94,7 +98,10 @@ void gemm_bf16_bf16_f32_ref_multiply(const GemmArgs& args) noexcept {
     const auto* panel = reinterpret_cast<const uint16_t*>(args.packed + m / kGemmPanelRows * GemmPanelBytes(args.k));
     for (int64_t j = 0; j < args.n; ++j) {
       const float* w = reinterpret_cast<const float*>(args.tile) + j * padded;
-      args.yt[j * args.yt_stride + m] = Product(w, panel + 2 * (m % kGemmPanelRows), padded);
+      const uint16_t* x = panel + 2 * (m % kGemmPanelRows);
+      float y = 0;
+      for (int t = 0; t < args.terms; ++t) y = AddProducts(y, w + t * kGemmTileRows * padded, x, padded);
+      args.yt[j * args.yt_stride + m] = y;
     }
   }
 }
