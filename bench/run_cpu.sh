@@ -49,6 +49,9 @@ if [ ! -x "$program" ]; then echo "run_cpu.sh: --bin '$bin': no program bellhop 
 if [ -z "$out" ]; then echo "run_cpu.sh: --out DIR is missing" >&2; exit 2; fi
 mkdir -p "$out" || exit 1
 
+names="cpu_cold_latency cpu_cold_prompt1 cpu_cold_prompt8 cpu_cold_prefill cpu_cold_threads cpu_cold_rows bench"
+for name in $names cpu_cold; do rm -f "$out/$name".{json,md,log}; done  # of an earlier run
+
 begin=$SECONDS
 failed=0
 summary=()
@@ -111,17 +114,39 @@ opbench cpu_cold_prompt1 $((budget / 10)) "${layer[@]}" --format int4_b32 --isa 
   --rows 64,256 --reps "$((reps * 4))" -t "$threads"
 opbench cpu_cold_prompt8 $((budget / 10)) "${layer[@]}" --format int4_b32,q4_0 --isa "$prompt_bundles" \
   --rows 64,256 --reps "$reps" -t "$threads"
+# A layer in the prefill of 512 tokens: 128 experts, 8 of a row.
+opbench cpu_cold_prefill $((budget / 10)) "${latency_layer[@]}" --format int4_b32,q4_0 --isa "$prompt_bundles" \
+  --active 128 --topk 8 --rows 512 --reps "$reps" -t "$threads"
 if [ -n "$model" ]; then
   run bench $((budget / 3)) bench "$model" --pp 512 --tg 128 --reps 5 -t "$threads" --out "$out/bench.json"
 fi
 # Everything else: every format, bundle and number of rows.
 opbench cpu_cold "$budget" "${layer[@]}" --format "$formats" --isa all --reps "$reps" -t "$threads"
 
-for name in cpu_cold_latency cpu_cold_prompt1 cpu_cold_prompt8 cpu_cold_threads cpu_cold_rows bench; do
+# One line per format and bundle from the table of cpu_cold_rows: time and share at 1 row, and the cost of 8 rows.
+print_rows() {
+  local line format isa threads rows class us p90 gbps share rest one=""
+  printf '%-16s %-10s %10s %8s %12s\n' format isa "us, 1 row" "share" "8 rows cost"
+  while IFS='|' read -r line format isa threads rows class us p90 gbps share rest; do
+    format=${format// /} isa=${isa// /} rows=${rows// /} us=${us// /} share=${share// /}
+    case "$rows" in
+      1) one=${us/./}; printf -v line '%-16s %-10s %10s %8s' "$format" "$isa" "$us" "$share"; echo -n "$line" ;;
+      8) us=${us/./} us=$((10#$us * 100 / (10#$one > 0 ? 10#$one : 1)))
+         printf ' %8d.%02d x\n' $((us / 100)) $((us % 100)) ;;
+    esac
+  done
+}
+
+for name in $names; do
   [ -s "$out/$name.md" ] || continue
   echo
   echo "## $name"
-  cat "$out/$name.md"
+  if [ $name = cpu_cold_rows ]; then
+    print_rows <"$out/$name.md"
+    grep '^read bandwidth' "$out/$name.md"
+  else
+    cat "$out/$name.md"
+  fi
 done
 echo
 printf '%s\n' "${summary[@]}"

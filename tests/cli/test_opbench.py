@@ -109,8 +109,9 @@ class OpbenchTest(ProgramTest):
                               capture_output=True, timeout=150, env=clean_environment(), check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for name in ("cpu_cold", "cpu_cold_rows", "cpu_cold_threads", "cpu_cold_latency", "cpu_cold_prompt1",
-                     "cpu_cold_prompt8", "bench"):
+                     "cpu_cold_prompt8", "cpu_cold_prefill", "bench"):
             self.assertTrue(json.loads((out / f"{name}.json").read_text())["cases"], name)
         self.assertIn(b"## cpu_cold_latency", done.stdout)
+        self.assertRegex(done.stdout.decode(), r"\nq4_0 +\w+ +[\d.]+ +\d+% +\d+\.\d\d x\n")
         for wrong in (["--bin", "/nonexistent", "--out", out], ["--out"], ["--bin", ".", "--budget", "soon"]):
             self.assertEqual(subprocess.run([script, *wrong], capture_output=True, check=False).returncode, 2, wrong)
