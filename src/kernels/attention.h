@@ -3,8 +3,9 @@
 //
 // The visible positions of a row are cut into spans at multiples of kAttentionSpan. For each query head h, with q'
 // rounded to the KV type, and each span with a visible position:
-//   score[j] = dot(q', k[j]) * scale                    canonical lane order (lanes.h, plain formats)
-//   m = max(score); w[j] = exp(score[j] - m); l = sum(w)  lanes counted from the span's first visible position
+//   s = +0; for e ascending: s = fma(q'[e], k[j][e], s); score[j] = s * scale
+//   m = max(score); w[j] = exp(score[j] - m)
+//   l = sum(w)                        in sixteen lanes (lanes.h) that count from the span's first visible position
 //   o[d] = +0; for j ascending: o[d] = fma(round(w[j]), v[j][d], o[d])   weights rounded to the KV type
 // Spans are merged in ascending order into (M, L, O), which starts at (sinks[h], 1, 0), or (-Inf, 0, 0) without sinks:
 //   M' = max(M, m); a = exp(M - M'); b = exp(m - M'); L = fma(L, a, l * b); O[d] = fma(O[d], a, o[d] * b)
@@ -30,7 +31,7 @@ static_assert(kAttentionSpan % kKvPageTokens == 0);
 
 // Query vectors (rows x heads) that one call should have, if there are so many: enough to share a converted page of K
 // and V, few enough for their scores to stay in the second-level cache.
-inline constexpr int64_t kAttentionBlock = 64;
+inline constexpr int64_t kAttentionBlock = 128;
 
 struct AttentionRow {
   const float* q;      // [group][key_dim], q_stride apart

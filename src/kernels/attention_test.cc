@@ -241,8 +241,8 @@ void ExpectNearExact(const Problem& p, const std::vector<float>& out) {
       score[static_cast<size_t>(j)] = dot * p.scale;
       max = std::max(max, dot * p.scale);
       min = std::min(min, dot * p.scale);
-      // One rounding per step of a lane, four in the tree, one for the scale.
-      score_error = std::max(score_error, (s.key_dim / 16 + 6) * ulp * magnitude * p.scale);
+      // One rounding per step, one for the scale.
+      score_error = std::max(score_error, (s.key_dim + 2) * ulp * magnitude * p.scale);
     }
     double sum = s.sinks ? std::exp(sink - max) : 0;
     for (double x : score) sum += std::exp(x - max);

@@ -8,23 +8,28 @@ namespace {
 // 8 of the 16 registers accumulate (two per sixteen lanes); the rest hold a converted chunk and operands.
 constexpr int kTile = 4;
 constexpr int kMaxHeads = 4;
-constexpr int kSquareHeads = 2;
 
-inline F32x16 InRegister(F32x16 x) { return x; }
-
-// The tree of lanes.h: a[i] + a[i + 8], then a[i] + a[i + 4].
-inline __m128 ReduceToFour(F32x16 x) {
-  const __m256 a8 = _mm256_add_ps(x.lo, x.hi);
-  return _mm_add_ps(_mm256_castps256_ps128(a8), _mm256_extractf128_ps(a8, 1));
+// Eight of the sixteen columns of the result, from rows `first` on.
+inline void TransposeHalf(const float* in, int64_t first, float* out, int64_t n) {
+  const auto rows = [in, first](int64_t i, int64_t e) {
+    const float* const p = in + 16 * (first + i) + e;
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_load_ps(p)), _mm_load_ps(p + 64), 1);
+  };
+  for (int64_t e = 0; e < n; e += 4) {
+    const __m256 a = rows(0, e), b = rows(1, e), c = rows(2, e), d = rows(3, e);  // row i, 4 + i
+    const __m256d ab0 = _mm256_castps_pd(_mm256_unpacklo_ps(a, b)), ab1 = _mm256_castps_pd(_mm256_unpackhi_ps(a, b));
+    const __m256d cd0 = _mm256_castps_pd(_mm256_unpacklo_ps(c, d)), cd1 = _mm256_castps_pd(_mm256_unpackhi_ps(c, d));
+    float* const to = out + e * kKvPageTokens + first;
+    _mm256_storeu_ps(to, _mm256_castpd_ps(_mm256_unpacklo_pd(ab0, cd0)));
+    if (e + 1 < n) _mm256_storeu_ps(to + kKvPageTokens, _mm256_castpd_ps(_mm256_unpackhi_pd(ab0, cd0)));
+    if (e + 2 < n) _mm256_storeu_ps(to + 2 * kKvPageTokens, _mm256_castpd_ps(_mm256_unpacklo_pd(ab1, cd1)));
+    if (e + 3 < n) _mm256_storeu_ps(to + 3 * kKvPageTokens, _mm256_castpd_ps(_mm256_unpackhi_pd(ab1, cd1)));
+  }
 }
 
-// The rest of the tree on four vectors at once.
-inline void ReduceTile(const F32x16 (&acc)[kTile], float* out) {
-  const __m128 a = ReduceToFour(acc[0]), b = ReduceToFour(acc[1]);
-  const __m128 c = ReduceToFour(acc[2]), d = ReduceToFour(acc[3]);
-  const __m128 ab = _mm_add_ps(_mm_shuffle_ps(a, b, 0x44), _mm_shuffle_ps(a, b, 0xEE));
-  const __m128 cd = _mm_add_ps(_mm_shuffle_ps(c, d, 0x44), _mm_shuffle_ps(c, d, 0xEE));
-  _mm_storeu_ps(out, _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xDD)));
+inline void TransposeTile(const float* in, float* out, int64_t n) {
+  TransposeHalf(in, 0, out, n);
+  TransposeHalf(in, 8, out, n);
 }
 
 #include "kernels/cpu/exp_body.inc"

@@ -5,42 +5,29 @@
 namespace bellhop::kernels::avx512 {
 namespace {
 
-// 16 of the 32 registers accumulate; eight heads by two chunks keep both FMA ports busy and convert a row once.
+// 16 of the 32 registers accumulate; eight heads by two chunks keep both FMA ports busy and load a row once.
 constexpr int kTile = 16;
 constexpr int kMaxHeads = 8;
-constexpr int kSquareHeads = 4;
 
-// Without it GCC folds the load into every use, and the load ports become the limit.
-inline F32x16 InRegister(F32x16 x) {
-  asm("" : "+v"(x.v));
-  return x;
-}
-
-// Each step of the tree of lanes.h on two vectors at once: half of the sum comes from a, half from b. A blend can run
-// where a shuffle cannot, so one of the two operands is made by blending.
-inline __m512 AddEighths(F32x16 a, F32x16 b) {
-  return _mm512_add_ps(_mm512_mask_blend_ps(0xFF00, a.v, b.v), _mm512_shuffle_f32x4(a.v, b.v, 0x4E));
-}
-inline __m512 AddQuarters(__m512 a, __m512 b) {
-  const __m512i swap = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
-  return _mm512_add_ps(_mm512_mask_blend_ps(0xF0F0, a, b), _mm512_permutex2var_ps(a, swap, b));
-}
-inline __m512 AddPairs(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_mask_blend_ps(0xCCCC, a, b), _mm512_shuffle_ps(a, b, 0x4E));
-}
-
-// Sixteen sums at once; the order of the operands is the one that leaves sum t in lane t.
-inline void ReduceTile(const F32x16 (&acc)[kTile], float* out) {
-  __m512 pairs[2];
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    const __m512 a = AddQuarters(AddEighths(acc[2 * i], acc[2 * i + 8]), AddEighths(acc[2 * i + 4], acc[2 * i + 12]));
-    const __m512 b =
-        AddQuarters(AddEighths(acc[2 * i + 1], acc[2 * i + 9]), AddEighths(acc[2 * i + 5], acc[2 * i + 13]));
-    pairs[i] = AddPairs(a, b);
+// Inserting 128 bits from memory needs no shuffle port, so that only two of the four steps of a transposition do.
+inline void TransposeTile(const float* in, float* out, int64_t n) {
+  const auto rows = [in](int64_t i, int64_t e) {
+    const float* const p = in + 16 * i + e;
+    __m512 v = _mm512_castps128_ps512(_mm_load_ps(p));
+    v = _mm512_insertf32x4(v, _mm_load_ps(p + 64), 1);
+    v = _mm512_insertf32x4(v, _mm_load_ps(p + 128), 2);
+    return _mm512_insertf32x4(v, _mm_load_ps(p + 192), 3);
+  };
+  for (int64_t e = 0; e < n; e += 4) {
+    const __m512 a = rows(0, e), b = rows(1, e), c = rows(2, e), d = rows(3, e);  // row i, 4 + i, 8 + i, 12 + i
+    const __m512d ab0 = _mm512_castps_pd(_mm512_unpacklo_ps(a, b)), ab1 = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+    const __m512d cd0 = _mm512_castps_pd(_mm512_unpacklo_ps(c, d)), cd1 = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+    float* const to = out + e * kKvPageTokens;
+    _mm512_storeu_ps(to, _mm512_castpd_ps(_mm512_unpacklo_pd(ab0, cd0)));
+    if (e + 1 < n) _mm512_storeu_ps(to + kKvPageTokens, _mm512_castpd_ps(_mm512_unpackhi_pd(ab0, cd0)));
+    if (e + 2 < n) _mm512_storeu_ps(to + 2 * kKvPageTokens, _mm512_castpd_ps(_mm512_unpacklo_pd(ab1, cd1)));
+    if (e + 3 < n) _mm512_storeu_ps(to + 3 * kKvPageTokens, _mm512_castpd_ps(_mm512_unpackhi_pd(ab1, cd1)));
   }
-  const __m512 even = _mm512_shuffle_ps(pairs[0], pairs[1], 0x88), odd = _mm512_shuffle_ps(pairs[0], pairs[1], 0xDD);
-  _mm512_storeu_ps(out, _mm512_add_ps(even, odd));
 }
 
 #include "kernels/cpu/exp_body.inc"

@@ -78,14 +78,9 @@ inline float ReduceMax(F32x16 x) {
   return _mm_cvtss_f32(_mm_max_ss(a2, _mm_movehdup_ps(a2)));
 }
 
-// p * 2^n, n being the integer in the low bits of `rounded` (a sum with kRoundMagic); two steps, each within range.
+// p * 2^n, n being the integer that `rounded` (a sum with kRoundMagic) holds; rounded once.
 inline F32x16 ScaleByExponent(F32x16 p, F32x16 rounded) {
-  const __m512i n = _mm512_sub_epi32(_mm512_castps_si512(rounded.v), _mm512_set1_epi32(kRoundMagicBits));
-  const __m512i half = _mm512_srai_epi32(n, 1);
-  const __m512i bias = _mm512_set1_epi32(127);
-  const __m512i s1 = _mm512_slli_epi32(_mm512_add_epi32(half, bias), 23);
-  const __m512i s2 = _mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(n, half), bias), 23);
-  return {_mm512_mul_ps(_mm512_mul_ps(p.v, _mm512_castsi512_ps(s1)), _mm512_castsi512_ps(s2))};
+  return {_mm512_scalef_ps(p.v, _mm512_sub_ps(rounded.v, _mm512_set1_ps(kRoundMagic)))};
 }
 
 // Sixteen halves in one 256-bit register: loads, stores and conversions.

@@ -45,9 +45,9 @@ float ReduceLanes(float (&lanes)[kLanes]) {
 }
 
 float Dot(const float* q, KvType type, const std::byte* k, int32_t n) {
-  float lanes[kLanes] = {};
-  for (int32_t e = 0; e < n; ++e) lanes[e % kLanes] = std::fma(Element(type, k, e), q[e], lanes[e % kLanes]);
-  return ReduceLanes(lanes);
+  float sum = 0;
+  for (int32_t e = 0; e < n; ++e) sum = std::fma(q[e], Element(type, k, e), sum);
+  return sum;
 }
 
 float Exp(float x) {
