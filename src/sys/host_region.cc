@@ -103,7 +103,9 @@ Status HostRegion::Populate(uint64_t offset, uint64_t length) const {
     switch (errno) {
       case EAGAIN:
       case EINTR: continue;
-      case EINVAL:  // Linux before 5.14: every first write is a fault of its own
+      case EINVAL:  // Linux before 5.14, or a sandbox that does not know the advice: a fault for each page
+      case ENOSYS:
+      case EPERM:
         for (uint64_t at = begin; at < std::min(end, size_); at += kSmallPage) {
           volatile std::byte* const byte = data_ + at;
           *byte = *byte;

@@ -101,8 +101,8 @@ Status PopulateForReading(HostSpan<const std::byte> range, std::string_view what
   while (madvise(begin, length, MADV_POPULATE_READ) != 0) {
     const int error = errno;
     if (error == EAGAIN || error == EINTR) continue;
-    if (error == EINVAL || error == ENOSYS) {
-      // Linux before 5.14: read ahead, then fault page by page.
+    if (error == EINVAL || error == ENOSYS || error == EPERM) {
+      // Linux before 5.14, or a sandbox that does not know the advice: read ahead, then fault page by page.
       (void)madvise(begin, length, MADV_WILLNEED);
       for (uint64_t at = 0; at < length; at += page) (void)*static_cast<volatile const std::byte*>(begin + at);
       return Status();

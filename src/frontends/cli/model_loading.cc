@@ -40,12 +40,14 @@ class LoadBars {
     }
     if (!bar_ && now - begin_ < kQuickly) return;
     if (!bar_) bar_.emplace(console_, what_);
-    bar_->Update(static_cast<int64_t>(done), static_cast<int64_t>(total), fmt::format("of {}", FormatBytes(total)));
+    bar_->Update(static_cast<int64_t>(done / kMegabyte), static_cast<int64_t>(total / kMegabyte),
+                 fmt::format("{} of {}", FormatBytes(done), FormatBytes(total)));
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kQuickly{400};
+  static constexpr uint64_t kMegabyte = 1'000'000;
 
   const Console& console_;
   std::string what_;
