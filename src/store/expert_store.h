@@ -1,5 +1,5 @@
-// Where every expert's bytes are. The host tier is the mapped model file, read where it lies, or one copy of all experts
-// on huge pages (host_memory.h). (GPU slots and the bounded host cache are further tiers of the same store.)
+// Where every expert's bytes are. The host tier is the mapped model file, read where it lies, or one copy of all
+// experts on huge pages (host_memory.h). (GPU slots and the bounded host cache are further tiers of the same store.)
 #pragma once
 
 #include <cstdint>
