@@ -165,11 +165,20 @@ struct Fp4Rows {
   };
   __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
   __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-  BELLHOP_INLINE Vector Codes(const uint8_t* p) const {
-    const __m256i codes = _mm256_srlv_epi32(_mm256_set1_epi32(LoadAs<int32_t>(p)), shift);
+  // Of the low nibble of each lane.
+  BELLHOP_INLINE __m256 FromLanes(__m256i codes) const {
     const __m256i sign =
         _mm256_and_si256(_mm256_slli_epi32(codes, 28), _mm256_set1_epi32(static_cast<int>(0x80000000u)));
-    return {_mm256_or_ps(_mm256_permutevar8x32_ps(table, codes), _mm256_castsi256_ps(sign))};
+    return _mm256_or_ps(_mm256_permutevar8x32_ps(table, codes), _mm256_castsi256_ps(sign));
+  }
+  BELLHOP_INLINE Vector Codes(const uint8_t* p) const {
+    return {FromLanes(_mm256_srlv_epi32(_mm256_set1_epi32(LoadAs<int32_t>(p)), shift))};
+  }
+  // Sixteen columns of one row, from bytes whose nibble at `bit` is the row's.
+  BELLHOP_INLINE F32x16 FromBytes(const uint8_t* p, int bit) const {
+    const __m128i count = _mm_cvtsi32_si128(bit);
+    return {FromLanes(_mm256_srl_epi32(_mm256_cvtepu8_epi32(Load8(p)), count)),
+            FromLanes(_mm256_srl_epi32(_mm256_cvtepu8_epi32(Load8(p + 8)), count))};
   }
   static BELLHOP_INLINE Vector Zero() { return {_mm256_setzero_ps()}; }
   static BELLHOP_INLINE Vector Splat(float x) { return {_mm256_set1_ps(x)}; }

@@ -121,6 +121,10 @@ struct Fp4Rows {
   BELLHOP_INLINE Vector Codes(const uint8_t* p) const {
     return {_mm512_permutexvar_ps(_mm512_srlv_epi32(TwoDwords(p, p + 4), shift), table)};
   }
+  // Sixteen columns of one row, from bytes whose nibble at `bit` is the row's.
+  BELLHOP_INLINE F32x16 FromBytes(const uint8_t* p, int bit) const {
+    return {_mm512_permutexvar_ps(_mm512_srl_epi32(WidenBytes(p), _mm_cvtsi32_si128(bit)), table)};
+  }
   static BELLHOP_INLINE Vector Zero() { return {_mm512_setzero_ps()}; }
   static BELLHOP_INLINE Vector Splat(float x) { return {_mm512_set1_ps(x)}; }
   static BELLHOP_INLINE Vector Load(const float* p) { return {_mm512_load_ps(p)}; }
