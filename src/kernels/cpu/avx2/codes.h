@@ -11,6 +11,15 @@
 namespace bellhop::kernels::avx2 {
 namespace {
 
+// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1, 2
+// or 4, go with them. 16 registers, two per F32x16: wider blocks go by halves of the lanes.
+#define BELLHOP_SUMS_BY_HALVES
+inline constexpr int kMaxSumXRows = 4;
+constexpr int SumRows(int x_rows, bool) { return x_rows == 1 ? 2 : 1; }
+
+// A value that the compiler knows nothing about: it neither loads it again for each use nor folds it.
+inline void KeepInRegister(F32x16* x) { asm("" : "+x"(x->lo), "+x"(x->hi)); }
+
 // Sixteen signed bytes.
 inline F32x16 FromI8(const uint8_t* p) {
   const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
@@ -32,28 +41,39 @@ inline __m256i NegateWhere(__m256i mask, __m256i v) { return _mm256_sub_epi8(_mm
 // Byte i of v negated where bit i is set.
 inline __m256i NegateByBits(uint32_t bits, __m256i v) { return NegateWhere(BitsToBytes(bits), v); }
 
-// Codebook entries side by side: four of eight bytes, or eight of four.
-template <typename T>
-inline T LoadEntry(const uint8_t* p) {
-  T v;
-  __builtin_memcpy(&v, p, sizeof(v));
-  return v;
+#include "kernels/cpu/grid_load_body.inc"
+
+// Entries of f32 grids side by side.
+inline F32x16 TwoEntries(const float* g0, const float* g1) { return {_mm256_load_ps(g0), _mm256_load_ps(g1)}; }
+inline __m256 PairOfFour(const float* g0, const float* g1) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_load_ps(g0)), _mm_load_ps(g1), 1);
 }
-inline __m128i TwoEights(const uint8_t* g0, const uint8_t* g1) {
-  return _mm_insert_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(g0)), LoadEntry<int64_t>(g1), 1);
+inline F32x16 FourEntries(const float* g0, const float* g1, const float* g2, const float* g3) {
+  return {PairOfFour(g0, g1), PairOfFour(g2, g3)};
 }
-inline __m256i FourEights(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3) {
-  return _mm256_set_m128i(TwoEights(g2, g3), TwoEights(g0, g1));
+
+// Element i of v negated where bit 16 * kHalf + i of the word is set.
+template <int kHalf>
+inline F32x16 NegateBySignBits(F32x16 v, const uint8_t* word) {
+  const __m256i bits = _mm256_set1_epi32(LoadEntry<int>(word));
+  const __m256i to_top = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  const auto top = [&](int skip) {
+    const __m256i shifted = _mm256_sllv_epi32(bits, _mm256_sub_epi32(to_top, _mm256_set1_epi32(16 * kHalf + skip)));
+    return _mm256_and_ps(_mm256_castsi256_ps(shifted), sign);
+  };
+  return {_mm256_xor_ps(v.lo, top(0)), _mm256_xor_ps(v.hi, top(8))};
 }
-inline __m128i FourFours(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3) {
-  __m128i v = _mm_cvtsi32_si128(LoadEntry<int>(g0));
-  v = _mm_insert_epi32(v, LoadEntry<int>(g1), 1);
-  v = _mm_insert_epi32(v, LoadEntry<int>(g2), 2);
-  return _mm_insert_epi32(v, LoadEntry<int>(g3), 3);
-}
-inline __m256i EightFours(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3, const uint8_t* g4,
-                          const uint8_t* g5, const uint8_t* g6, const uint8_t* g7) {
-  return _mm256_set_m128i(FourFours(g4, g5, g6, g7), FourFours(g0, g1, g2, g3));
+
+// Nibbles of two words, eight each, to f32 through a table of eight.
+using OctalTable = __m256;
+inline OctalTable LoadOctalTable(const float* values) { return _mm256_load_ps(values); }
+inline F32x16 FromNibbleWords(OctalTable table, const uint32_t* w0, const uint32_t* w1) {
+  const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  const auto half = [&](const uint32_t* w) {
+    return _mm256_permutevar8x32_ps(table, _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(*w)), shift));
+  };
+  return {half(w0), half(w1)};
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Plain formats and those of small blocks.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -11,9 +12,6 @@
 
 namespace bellhop::kernels::avx2 {
 namespace {
-
-// 16 registers, two per F32x16: 4 sums.
-constexpr int RowsAtOnce(int x_rows) { return 4 / x_rows; }
 
 #include "kernels/cpu/block_codes_body.inc"
 #include "kernels/cpu/codebook_codes_body.inc"
@@ -31,11 +29,20 @@ struct SourceOf<quant::WeightFormat::kQ8_0> {
 
 namespace bellhop::kernels {
 
-#define BELLHOP_DEFINE_kReference(name, format)
-#define BELLHOP_DEFINE_kAvx2(name, format) \
-  void name(const DotArgs& args) noexcept { avx2::Dot<quant::WeightFormat::format>(args); }
-#define BELLHOP_DEFINE_kAvx512(name, format)
-#define BELLHOP_DOT(name, isa, format) BELLHOP_DEFINE_##isa(name, format)
-#include "kernels/dot.def"
+#define BELLHOP_DOT_OF(format_name, format) \
+  void dot_##format_name##_f32_f32_avx2(const DotArgs& args) noexcept { avx2::Dot<quant::WeightFormat::format>(args); }
+BELLHOP_DOT_OF(f32, kF32)
+BELLHOP_DOT_OF(f16, kF16)
+BELLHOP_DOT_OF(bf16, kBF16)
+BELLHOP_DOT_OF(q4_0, kQ4_0)
+BELLHOP_DOT_OF(q4_1, kQ4_1)
+BELLHOP_DOT_OF(q5_0, kQ5_0)
+BELLHOP_DOT_OF(q5_1, kQ5_1)
+BELLHOP_DOT_OF(q8_0, kQ8_0)
+BELLHOP_DOT_OF(iq4_nl, kIQ4NL)
+BELLHOP_DOT_OF(mxfp4, kMXFP4)
+BELLHOP_DOT_OF(nvfp4, kNVFP4)
+BELLHOP_DOT_OF(q1_0, kQ1_0)
+BELLHOP_DOT_OF(q2_0, kQ2_0)
 
 }  // namespace bellhop::kernels

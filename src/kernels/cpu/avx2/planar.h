@@ -16,9 +16,6 @@
 namespace bellhop::kernels::avx2 {
 namespace {
 
-// 16 registers, two per F32x16: 4 sums.
-constexpr int RowsAtOnce(int x_rows) { return 4 / x_rows; }
-
 #include "kernels/cpu/block_codes_body.inc"
 #include "kernels/cpu/codebook_codes_body.inc"
 #include "kernels/cpu/for_each_body.inc"

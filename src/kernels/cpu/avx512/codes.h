@@ -11,6 +11,18 @@
 namespace bellhop::kernels::avx512 {
 namespace {
 
+// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1, 2
+// or 4, go with them. Of 32 registers sums take 16 at most, the rest are for codes, scales and products; groups of
+// several loads keep their products too.
+inline constexpr int kMaxSumXRows = 8;
+constexpr int SumRows(int x_rows, bool long_groups) {
+  if (long_groups) return x_rows <= 2 ? 4 : x_rows <= 4 ? 2 : 1;
+  return x_rows <= 2 ? 4 : 2;
+}
+
+// A value that the compiler knows nothing about: it neither loads it again for each use nor folds it.
+inline void KeepInRegister(F32x16* x) { asm("" : "+v"(x->v)); }
+
 // Sixteen signed bytes.
 inline F32x16 FromI8(const uint8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
@@ -33,28 +45,39 @@ inline __m256i NegateByBits(uint32_t bits, __m256i v) {
   return _mm256_mask_sub_epi8(v, bits, _mm256_setzero_si256(), v);
 }
 
-// Codebook entries side by side: four of eight bytes, or eight of four.
-template <typename T>
-inline T LoadEntry(const uint8_t* p) {
-  T v;
-  __builtin_memcpy(&v, p, sizeof(v));
-  return v;
+#include "kernels/cpu/grid_load_body.inc"
+
+// Entries of f32 grids side by side. Masked broadcasts run on either vector port, insertions of registers on one.
+inline F32x16 TwoEntries(const float* g0, const float* g1) {
+  const __m512 v = _mm512_castps256_ps512(_mm256_load_ps(g0));
+  return {_mm512_mask_broadcast_f32x8(v, 0xFF00, _mm256_load_ps(g1))};
 }
-inline __m128i TwoEights(const uint8_t* g0, const uint8_t* g1) {
-  return _mm_insert_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(g0)), LoadEntry<int64_t>(g1), 1);
+inline F32x16 FourEntries(const float* g0, const float* g1, const float* g2, const float* g3) {
+  __m512 v = _mm512_castps128_ps512(_mm_load_ps(g0));
+  v = _mm512_mask_broadcast_f32x4(v, 0x00F0, _mm_load_ps(g1));
+  v = _mm512_mask_broadcast_f32x4(v, 0x0F00, _mm_load_ps(g2));
+  return {_mm512_mask_broadcast_f32x4(v, 0xF000, _mm_load_ps(g3))};
 }
-inline __m256i FourEights(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3) {
-  return _mm256_set_m128i(TwoEights(g2, g3), TwoEights(g0, g1));
+
+// Element i of v negated where bit 16 * kHalf + i of the word is set.
+template <int kHalf>
+inline F32x16 NegateBySignBits(F32x16 v, const uint8_t* word) {
+  constexpr int kTop = 31 - 16 * kHalf;
+  const __m512i to_top =
+      _mm512_setr_epi32(kTop, kTop - 1, kTop - 2, kTop - 3, kTop - 4, kTop - 5, kTop - 6, kTop - 7, kTop - 8, kTop - 9,
+                        kTop - 10, kTop - 11, kTop - 12, kTop - 13, kTop - 14, kTop - 15);
+  const __m512i bits = _mm512_sllv_epi32(_mm512_set1_epi32(LoadEntry<int>(word)), to_top);
+  const __m512i sign = _mm512_set1_epi32(static_cast<int>(0x80000000u));
+  return {_mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(v.v), bits, sign, 0x78))};  // v ^ (b & s)
 }
-inline __m128i FourFours(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3) {
-  __m128i v = _mm_cvtsi32_si128(LoadEntry<int>(g0));
-  v = _mm_insert_epi32(v, LoadEntry<int>(g1), 1);
-  v = _mm_insert_epi32(v, LoadEntry<int>(g2), 2);
-  return _mm_insert_epi32(v, LoadEntry<int>(g3), 3);
-}
-inline __m256i EightFours(const uint8_t* g0, const uint8_t* g1, const uint8_t* g2, const uint8_t* g3, const uint8_t* g4,
-                          const uint8_t* g5, const uint8_t* g6, const uint8_t* g7) {
-  return _mm256_set_m128i(FourFours(g4, g5, g6, g7), FourFours(g0, g1, g2, g3));
+
+// Nibbles of two words, eight each, to f32 through a table of eight (given twice: the permute looks at four bits).
+using OctalTable = __m512;
+inline OctalTable LoadOctalTable(const float* values) { return _mm512_load_ps(values); }
+inline F32x16 FromNibbleWords(OctalTable table, const uint32_t* w0, const uint32_t* w1) {
+  const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const __m512i words = _mm512_mask_set1_epi32(_mm512_set1_epi32(static_cast<int>(*w0)), 0xFF00, static_cast<int>(*w1));
+  return {_mm512_permutexvar_ps(_mm512_srlv_epi32(words, shift), table)};
 }
 
 }  // namespace

@@ -16,8 +16,6 @@
 namespace bellhop::kernels::avx512 {
 namespace {
 
-constexpr int RowsAtOnce(int) { return 4; }
-
 #include "kernels/cpu/block_codes_body.inc"
 #include "kernels/cpu/codebook_codes_body.inc"
 #include "kernels/cpu/for_each_body.inc"

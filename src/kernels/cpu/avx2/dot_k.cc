@@ -1,0 +1,38 @@
+// Formats of 256-element blocks without codebooks.
+#include <immintrin.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cpu/avx2/codes.h"
+#include "kernels/cpu/avx2/f32x16.h"
+#include "kernels/dot.h"
+#include "quant/blocks.h"
+#include "quant/codebooks.h"
+
+namespace bellhop::kernels::avx2 {
+namespace {
+
+#include "kernels/cpu/block_codes_body.inc"
+#include "kernels/cpu/codebook_codes_body.inc"
+#include "kernels/cpu/for_each_body.inc"
+
+#include "kernels/cpu/dot_body.inc"
+
+}  // namespace
+}  // namespace bellhop::kernels::avx2
+
+namespace bellhop::kernels {
+
+#define BELLHOP_DOT_OF(format_name, format) \
+  void dot_##format_name##_f32_f32_avx2(const DotArgs& args) noexcept { avx2::Dot<quant::WeightFormat::format>(args); }
+BELLHOP_DOT_OF(q2_k, kQ2K)
+BELLHOP_DOT_OF(q3_k, kQ3K)
+BELLHOP_DOT_OF(q4_k, kQ4K)
+BELLHOP_DOT_OF(q5_k, kQ5K)
+BELLHOP_DOT_OF(q6_k, kQ6K)
+BELLHOP_DOT_OF(iq4_xs, kIQ4XS)
+BELLHOP_DOT_OF(tq1_0, kTQ1_0)
+BELLHOP_DOT_OF(tq2_0, kTQ2_0)
+
+}  // namespace bellhop::kernels
