@@ -43,41 +43,55 @@ Result<std::unique_ptr<AttentionMixer>> AttentionMixer::Create(const AttentionSp
   return mixer;
 }
 
-void AttentionMixer::FinishRow(const StepContext& step, int64_t m) const {
+void AttentionMixer::FinishHeads(const StepContext& step, int64_t m, const HeadRange& heads, const NormSpec& norm,
+                                 const float* weights) const {
   const kernels::VecOps& ops = *step.cpu->ops;
-  const AttentionSpec& a = spec_;
-  struct Part {
-    float* data;
-    int64_t width;
-    int32_t heads;
-    const float* norm;
-    float epsilon;
-  };
-  const std::array<Part, 2> parts = {
-      Part{step.q + m * q_.rows(), q_.rows(), a.heads, q_norm_, a.q_norm.epsilon},
-      Part{step.k + m * k_.rows(), k_.rows(), a.kv_heads, k_norm_, a.k_norm.epsilon},
-  };
-  for (const Part& part : parts) {
-    if (a.qk_norm == QkNorm::kFullWidth) ops.rms_norm(part.data, part.norm, part.epsilon, part.width, part.data);
-    for (int32_t h = 0; h < part.heads; ++h) {
-      float* head = part.data + int64_t{h} * a.key_dim;
-      if (a.qk_norm == QkNorm::kPerHead) ops.rms_norm(head, part.norm, part.epsilon, a.key_dim, head);
-      if (a.rope < 0) continue;
-      const float* table = step.rope_tables[a.rope] + m * rope_dims_;
-      if (rope_kind_ == RopeKind::kNorm) ops.rope_norm(head, table, rope_dims_);
-      if (rope_kind_ == RopeKind::kNeox) ops.rope_neox(head, table, rope_dims_);
-    }
+  const int64_t dim = spec_.key_dim;
+  if (spec_.qk_norm == QkNorm::kFullWidth) {
+    ops.rms_norm(heads.data, weights, norm.epsilon, heads.count * dim, heads.data);
   }
+  for (int32_t h = 0; h < heads.count; ++h) {
+    float* const head = heads.data + h * dim;
+    if (spec_.qk_norm == QkNorm::kPerHead) ops.rms_norm(head, weights, norm.epsilon, dim, head);
+    if (spec_.rope < 0) continue;
+    const float* table = step.rope_tables[spec_.rope] + m * rope_dims_;
+    if (rope_kind_ == RopeKind::kNorm) ops.rope_norm(head, table, rope_dims_);
+    if (rope_kind_ == RopeKind::kNeox) ops.rope_neox(head, table, rope_dims_);
+  }
+}
+
+void AttentionMixer::Append(const StepContext& step, int64_t m, int32_t first_head, int32_t count) const {
+  const AttentionSpec& a = spec_;
   const StepRow& row = step.rows[static_cast<size_t>(m)];
   const int32_t page = row.sequence->pages()[static_cast<size_t>(row.position / kernels::kKvPageTokens)];
   const int64_t in_page = row.position % kernels::kKvPageTokens;
   KvPool& kv = *step.kv;
-  const float* const k = parts[1].data;
-  const float* const v = step.v + m * v_.rows();
-  for (int32_t h = 0; h < a.kv_heads; ++h) {
-    StoreKv(ops, kv.type(), k + int64_t{h} * a.key_dim, a.key_dim, kv.KeyRow(layer_, h, page, in_page));
-    StoreKv(ops, kv.type(), v + int64_t{h} * a.value_dim, a.value_dim, kv.ValueRow(layer_, h, page, in_page));
+  for (int32_t h = first_head; h < first_head + count; ++h) {
+    StoreKv(*step.cpu->ops, kv.type(), step.k + m * k_.rows() + int64_t{h} * a.key_dim, a.key_dim,
+            kv.KeyRow(layer_, h, page, in_page));
+    StoreKv(*step.cpu->ops, kv.type(), step.v + m * v_.rows() + int64_t{h} * a.value_dim, a.value_dim,
+            kv.ValueRow(layer_, h, page, in_page));
   }
+}
+
+int32_t AttentionMixer::FinishTasks() const {
+  return spec_.qk_norm == QkNorm::kFullWidth ? 2 : spec_.heads + spec_.kv_heads;
+}
+
+void AttentionMixer::Finish(const StepContext& step, int64_t m, int32_t task) const {
+  const AttentionSpec& a = spec_;
+  // A norm over the full width needs all heads in one task.
+  const bool full = a.qk_norm == QkNorm::kFullWidth;
+  const int32_t query_tasks = full ? 1 : a.heads;
+  float* const q = step.q + m * q_.rows();
+  float* const k = step.k + m * k_.rows();
+  if (task < query_tasks) {
+    const int32_t count = full ? a.heads : 1;
+    return FinishHeads(step, m, {q + int64_t{task} * a.key_dim, count}, a.q_norm, q_norm_);
+  }
+  const int32_t first = task - query_tasks, count = full ? a.kv_heads : 1;
+  FinishHeads(step, m, {k + int64_t{first} * a.key_dim, count}, a.k_norm, k_norm_);
+  Append(step, m, first, count);
 }
 
 void AttentionMixer::RunUnit(const StepContext& step, const AttentionCut& cut, int64_t unit, int worker) const {
@@ -134,9 +148,14 @@ void AttentionMixer::RunUnit(const StepContext& step, const AttentionCut& cut, i
 }
 
 void AttentionMixer::Attend(const StepContext& step) const {
-  const AttentionCut cut = step.attention->Cut(spec_, step.rows);
+  AttentionWorkspace& workspace = *step.attention;
+  const AttentionCut cut = workspace.Cut(spec_, step.rows);
+  const int32_t tasks = FinishTasks();
   std::atomic<int64_t> next{0};
-  step.cpu->pool->Run([&](int worker, int) {
+  step.cpu->pool->Run([&](int worker, int workers) {
+    const RowRange own = sys::WorkerPool::Split(step.row_count() * tasks, 1, worker, workers);
+    for (int64_t t = own.begin; t < own.end; ++t) Finish(step, t / tasks, static_cast<int32_t>(t % tasks));
+    workspace.barrier().Wait(worker);
     // From the last unit: later rows of a prompt see more, so the longest units start first.
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < cut.units;) {
       RunUnit(step, cut, cut.units - 1 - i, worker);
@@ -153,9 +172,6 @@ void AttentionMixer::Forward(const StepContext& step, MatView<const float> x, Ma
       moe::LinearJob{&v_, {step.v, rows, v_.rows(), v_.rows()}},
   };
   moe::RunLinears(cpu, step.numeric_class, {qkv.data(), qkv.size()}, x);
-  cpu.pool->ParallelFor(rows, 1, [&](RowRange range) {
-    for (int64_t m = range.begin; m < range.end; ++m) FinishRow(step, m);
-  });
 
   Attend(step);
   const moe::LinearJob out{&output_, y};

@@ -20,8 +20,17 @@ class AttentionMixer final : public Mixer {
 
  private:
   AttentionMixer(const AttentionSpec& spec, int32_t layer) : spec_(spec), layer_(layer) {}
-  // Norm, rotation and cache append of one row.
-  void FinishRow(const StepContext& step, int64_t m) const;
+  struct HeadRange {
+    float* data;  // [count][key_dim]
+    int32_t count;
+  };
+  // What turns the products of row m into queries, and keys and values in the cache, as independent tasks.
+  int32_t FinishTasks() const;
+  void Finish(const StepContext& step, int64_t m, int32_t task) const;
+  // Norm and rotation.
+  void FinishHeads(const StepContext& step, int64_t m, const HeadRange& heads, const NormSpec& norm,
+                   const float* weights) const;
+  void Append(const StepContext& step, int64_t m, int32_t first_head, int32_t count) const;
   void Attend(const StepContext& step) const;
   void RunUnit(const StepContext& step, const AttentionCut& cut, int64_t unit, int worker) const;
 

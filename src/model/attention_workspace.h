@@ -10,6 +10,7 @@
 #include "model/spec.h"
 #include "model/stages.h"
 #include "sys/aligned_buffer.h"
+#include "sys/phase_barrier.h"
 
 namespace bellhop::model {
 
@@ -45,6 +46,8 @@ class AttentionWorkspace {
   const std::vector<AttentionBlock>& blocks() const { return blocks_; }
   float* Scratch(int worker) const { return scratch_ + worker * static_cast<int64_t>(sizes_.scratch); }
   float* states() const { return states_; }
+  // Between the append to the cache and attention, within one phase.
+  sys::PhaseBarrier& barrier() { return barrier_; }
   // The spans that a (block, KV head, part) still waits for.
   std::atomic<int32_t>& Counter(int64_t i) { return counters_[static_cast<size_t>(i)]; }
 
@@ -55,10 +58,11 @@ class AttentionWorkspace {
     uint64_t counters = 0;
   };
   static Sizes Measure(const ModelSpec& spec, int32_t max_rows, int32_t context_tokens, int threads);
-  AttentionWorkspace(const Sizes& sizes, int threads) : sizes_(sizes), threads_(threads) {}
+  AttentionWorkspace(const Sizes& sizes, int threads) : sizes_(sizes), threads_(threads), barrier_(threads) {}
 
   Sizes sizes_;
   int threads_;
+  sys::PhaseBarrier barrier_;
   sys::AlignedBuffer buffer_;
   float* scratch_ = nullptr;
   float* states_ = nullptr;

@@ -272,14 +272,6 @@ void Transformer::Head(const StepContext& step, MatView<float> logits) {
   if (wanted == 0) return;
   const MatView<const float> x{x_, wanted, spec_.hidden, spec_.hidden};
   const MatView<float> out{logits.data, wanted, spec_.vocab, logits.stride};
-  // One phase computes, scales and checks, so that no worker reads what another one wrote.
-  if (step.numeric_class == moe::NumericClass::kDecode) {
-    cpu_->pool->ParallelFor(spec_.vocab, kLogitGrain, [&](RowRange range) {
-      moe::LinearDecode(head_, x, out, range);
-      FinishLogits(out, range);
-    });
-    return;
-  }
   const moe::LinearJob job{&head_, out};
   moe::RunLinears(*cpu_, step.numeric_class, {&job, 1}, x);
   cpu_->pool->ParallelFor(spec_.vocab, kLogitGrain, [&](RowRange range) { FinishLogits(out, range); });

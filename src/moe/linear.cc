@@ -13,6 +13,7 @@ constexpr int64_t kLooseRows = 64;  // rows that LinearPrompt packs at once when
 
 // Output rows of a decode unit: whole cache lines of y, and about this many weight bytes, which one core reads in 3 us.
 constexpr int64_t kLineRows = 16;
+constexpr int64_t kFewRows = 4;  // the smallest share that is worth a worker
 constexpr int64_t kDecodeUnitBytes = 16 << 10;
 
 void AddBiasAndScale(const Linear& linear, MatView<float> y, RowRange range) {
@@ -170,12 +171,18 @@ void RunPrompt(const CpuContext& cpu, HostSpan<const LinearJob> jobs, MatView<co
   });
 }
 
-// Rows of a unit: enough bytes to be worth taking, few enough for every worker to get several.
-int64_t DecodeUnitRows(HostSpan<const LinearJob> jobs, int64_t total, int workers) {
+int64_t WeightBytes(HostSpan<const LinearJob> jobs) {
   int64_t bytes = 0;
   for (const LinearJob& job : jobs) bytes += static_cast<int64_t>(quant::ViewBytes(job.linear->weights));
+  return bytes;
+}
+
+// Rows of a unit: enough bytes to be worth taking, few enough for every worker to get several.
+int64_t DecodeUnitRows(HostSpan<const LinearJob> jobs, int64_t total, int workers) {
+  // A router has few rows of many bytes: every worker reads some, though two may then write to one line of y.
+  if (total < kLineRows * workers) return std::max<int64_t>(total / workers / kFewRows, 1) * kFewRows;
   constexpr int64_t kUnitsPerWorker = 4;
-  const int64_t by_bytes = total * kDecodeUnitBytes / std::max<int64_t>(bytes, 1);
+  const int64_t by_bytes = total * kDecodeUnitBytes / std::max<int64_t>(WeightBytes(jobs), 1);
   const int64_t by_workers = total / (kUnitsPerWorker * workers);
   return std::max<int64_t>(std::min(by_bytes, by_workers) / kLineRows, 1) * kLineRows;
 }
@@ -189,13 +196,30 @@ const std::byte* FirstWeights(HostSpan<const LinearJob> jobs, int64_t row) {
   return nullptr;
 }
 
+// A small matrix and many rows, such as a router's in a prompt: the rows are shared out, and every worker reads the
+// matrix once. Otherwise every worker would read all rows.
+bool SharesRows(HostSpan<const LinearJob> jobs, int64_t rows, int workers) {
+  constexpr int64_t kSmallBytes = 4 << 20, kRowsPerWorker = 8;
+  return rows >= kRowsPerWorker * workers && WeightBytes(jobs) <= kSmallBytes;
+}
+
 void RunDecode(const CpuContext& cpu, HostSpan<const LinearJob> jobs, MatView<const float> x, int64_t total) {
   auto run = [&](RowRange range, const std::byte* next) {
     ForEachJobPart(jobs, range,
                    [&](const LinearJob& job, RowRange part) { LinearDecode(*job.linear, x, job.y, part, next); });
   };
-  if (cpu.pool->size() == 1 || total <= kLineRows) return run({0, total}, nullptr);
-  const int64_t unit_rows = DecodeUnitRows(jobs, total, cpu.pool->size());
+  const int workers = cpu.pool->size();
+  if (workers == 1 || total <= kFewRows) return run({0, total}, nullptr);
+  if (SharesRows(jobs, x.rows, workers)) {
+    cpu.pool->ParallelFor(x.rows, kFewRows, [&](RowRange rows) {
+      for (const LinearJob& job : jobs) {
+        LinearDecode(*job.linear, {x.Row(rows.begin), rows.size(), x.cols, x.stride},
+                     {job.y.Row(rows.begin), rows.size(), job.y.cols, job.y.stride}, {0, job.linear->rows()});
+      }
+    });
+    return;
+  }
+  const int64_t unit_rows = DecodeUnitRows(jobs, total, workers);
   sys::WorkRanges& work = cpu.work();
   work.Reset(CeilDiv(total, unit_rows));
   cpu.pool->Run([&](int worker, int) {

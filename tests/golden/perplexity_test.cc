@@ -28,7 +28,7 @@ TEST(PerplexityTest, WindowsOfTheReferenceSample) {
     }
     const auto all = engine->Perplexity(ids, window, {});
     ASSERT_TRUE(all.ok());
-    EXPECT_DOUBLE_EQ(all->nll_sum, total);
+    EXPECT_NEAR(all->nll_sum / total, 1, 1e-13);  // the same terms, added in another order
     EXPECT_EQ(all->windows, 4);
   }
 }
