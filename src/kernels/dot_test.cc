@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "kernels/random_weights_for_test.h"
 #include "quant/codec.h"
 #include "quant/golden_file.h"
+#include "quant/planar.h"
 
 namespace bellhop::kernels {
 namespace {
@@ -132,7 +134,8 @@ class Problem {
     fn({.weights = view_,
         .x = {x_.data() + first_x * x_stride_, x_rows, shape_.cols, x_stride_},
         .y = {y.data(), x_rows, shape_.rows, stride},
-        .range = range});
+        .range = range,
+        .next = x_rows % 2 == 0 ? nullptr : weights_.data()});
     return y;
   }
 
@@ -146,7 +149,13 @@ class Problem {
   quant::QuantView view_;
 };
 
-std::vector<Shape> RandomShapes(WeightFormat format, std::mt19937_64& random) {
+RowRange RandomRange(int64_t rows, std::mt19937_64& random) {
+  const int64_t begin = static_cast<int64_t>(random() % static_cast<uint64_t>(rows));
+  return {begin, begin + 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(rows - begin))};
+}
+
+// Chosen lengths with few weight rows.
+std::vector<Shape> ChosenShapes(WeightFormat format, std::mt19937_64& random) {
   const int64_t block = quant::Traits(format).block_elems;
   // Row lengths: tails below and above 16 for plain formats; one block, odd counts, and more than one piece of 2048
   // elements for block formats.
@@ -160,10 +169,28 @@ std::vector<Shape> RandomShapes(WeightFormat format, std::mt19937_64& random) {
     s.cols = block == 1 ? cols[i] : cols[i] * block;
     s.x_rows = x_rows[i];
     s.rows = 1 + static_cast<int64_t>(random() % 9);
-    s.range.begin = static_cast<int64_t>(random() % static_cast<uint64_t>(s.rows));
-    s.range.end = s.range.begin + 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(s.rows - s.range.begin));
-    if (i % 3 == 0) s.range = {0, s.rows};
+    s.range = i % 3 == 0 ? RowRange{0, s.rows} : RandomRange(s.rows, random);
     s.padded = i % 2 == 1;
+    shapes.push_back(s);
+  }
+  return shapes;
+}
+
+// Forty more: 1 to 32 x rows, weight rows that are no multiple of any tile, up to more than a band of 32.
+std::vector<Shape> RandomShapes(WeightFormat format, std::mt19937_64& random) {
+  constexpr int64_t kMostProducts = 150000;  // the reference takes a millisecond for these
+  const int64_t block = quant::Traits(format).block_elems;
+  std::vector<Shape> shapes;
+  for (int64_t i = 0; i < 40; ++i) {
+    Shape s;
+    const int64_t longest = i % 4 == 0 ? 2600 : 600;
+    s.cols =
+        (1 + static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(longest / block, 1)))) * block;
+    s.x_rows = 1 + i % 32;
+    const int64_t most_rows = std::min<int64_t>(75, std::max<int64_t>(1, kMostProducts / (s.cols * s.x_rows)));
+    s.rows = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(most_rows));
+    s.range = i % 2 == 0 ? RowRange{0, s.rows} : RandomRange(s.rows, random);
+    s.padded = i % 3 == 1;
     shapes.push_back(s);
   }
   return shapes;
@@ -178,31 +205,88 @@ std::string KernelName(const ::testing::TestParamInfo<DotKernel>& info) { return
     GTEST_SKIP() << "this CPU lacks " << sys::IsaName(kernel_isa) << "; the kernel was not tested"; \
   }
 
+// Runs kernel and reference; outputs outside the range must keep their poison. Returns how many outputs are zero.
+int64_t CountZeros(const DotKernel& kernel, const Shape& shape, ScaleRange scales, std::mt19937_64& random,
+                   int64_t* outputs) {
+  SCOPED_TRACE("rows " + std::to_string(shape.rows) + " cols " + std::to_string(shape.cols) + " x rows " +
+               std::to_string(shape.x_rows) + " range " + std::to_string(shape.range.begin) + " " +
+               std::to_string(shape.range.end));
+  const DotFn reference = SelectDot(kernel.format, CapsOf(Isa::kReference))->fn;
+  const Problem problem(kernel.format, shape, scales, random);
+  const std::vector<float> want = problem.Run(reference, shape.range);
+  const std::vector<float> got = problem.Run(kernel.fn, shape.range);
+  EXPECT_EQ(want.size(), got.size());
+  int64_t zeros = 0;
+  for (int64_t m = 0; m < shape.x_rows; ++m) {
+    for (int64_t r = 0; r < shape.rows + 2; ++r) {
+      const size_t i = static_cast<size_t>(m * (shape.rows + 2) + r);
+      const bool inside = r >= shape.range.begin && r < shape.range.end;
+      EXPECT_TRUE(SameResult(got[i], want[i]))
+          << "x row " << m << " weight row " << r << ": " << got[i] << " instead of " << want[i];
+      EXPECT_EQ(Bits(got[i]) == Bits(kPoison), !inside) << "x row " << m << " weight row " << r;
+      if (!inside) continue;
+      ++*outputs;
+      zeros += got[i] == 0 ? 1 : 0;
+    }
+  }
+  return zeros;
+}
+
 TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
   const DotKernel& kernel = GetParam();
   SKIP_WITHOUT(kernel.isa);
-  const DotFn reference = SelectDot(kernel.format, CapsOf(Isa::kReference))->fn;
   std::mt19937_64 random(static_cast<uint64_t>(kernel.format) + 1);
-  // Arbitrary bytes too: infinite, NaN, subnormal and negative scales.
-  for (ScaleRange scales : {ScaleRange::kModerate, ScaleRange::kAnyBits}) {
-    for (const Shape& shape : RandomShapes(kernel.format, random)) {
-      const Problem problem(kernel.format, shape, scales, random);
-      const std::vector<float> want = problem.Run(reference, shape.range);
-      const std::vector<float> got = problem.Run(kernel.fn, shape.range);
-      ASSERT_EQ(want.size(), got.size());
-      for (size_t i = 0; i < got.size(); ++i) {
-        ASSERT_TRUE(SameResult(got[i], want[i]))
-            << "rows " << shape.rows << " cols " << shape.cols << " x rows " << shape.x_rows << " range ["
-            << shape.range.begin << ", " << shape.range.end << ") index " << i << ": " << got[i] << " instead of "
-            << want[i];
-      }
-      for (int64_t m = 0; m < shape.x_rows; ++m) {
-        for (int64_t r = 0; r < shape.rows + 2; ++r) {
-          const bool inside = r >= shape.range.begin && r < shape.range.end;
-          const float y = got[static_cast<size_t>(m * (shape.rows + 2) + r)];
-          ASSERT_EQ(Bits(y) == Bits(kPoison), !inside) << "x row " << m << " weight row " << r;
-        }
-      }
+  std::vector<Shape> shapes = ChosenShapes(kernel.format, random);
+  // Arbitrary bytes: infinite, NaN, subnormal and negative scales.
+  int64_t outputs = 0;
+  for (const Shape& shape : shapes) {
+    CountZeros(kernel, shape, ScaleRange::kAnyBits, random, &outputs);
+    ASSERT_FALSE(HasFailure());
+  }
+  if (kernel.isa != Isa::kReference) {
+    for (const Shape& shape : RandomShapes(kernel.format, random)) shapes.push_back(shape);
+  }
+  outputs = 0;
+  int64_t zeros = 0;
+  for (const Shape& shape : shapes) {
+    zeros += CountZeros(kernel, shape, ScaleRange::kModerate, random, &outputs);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_LT(zeros * 20, outputs) << "the products compared are mostly zero";
+}
+
+// A slice of the columns is the product of a matrix that holds those columns alone.
+TEST_P(DotConformance, ColumnSlices) {
+  const DotKernel& kernel = GetParam();
+  SKIP_WITHOUT(kernel.isa);
+  const DotFn reference = SelectDot(kernel.format, CapsOf(Isa::kReference))->fn;
+  std::mt19937_64 random(31);
+  const FormatTraits& t = quant::Traits(kernel.format);
+  const int64_t block = t.block_elems, blocks = block == 1 ? 90 : 9;
+  for (int64_t x_rows : {1, 2, 3, 7, 8, 12, 32}) {
+    const Shape shape = {.rows = 37, .cols = blocks * block, .x_rows = x_rows, .range = {0, 37}, .padded = true};
+    const Problem problem(kernel.format, shape, ScaleRange::kModerate, random);
+    ASSERT_EQ(quant::ColumnGranularity(problem.weights()), block);
+    const RowRange slice = RandomRange(blocks, random);
+    const int64_t cols = (slice.end - slice.begin) * block;
+    const quant::QuantView view = quant::ColumnSlice(problem.weights(), slice.begin * block, slice.end * block);
+    ASSERT_EQ(view.cols, cols);
+    const int64_t row_bytes = (slice.end - slice.begin) * t.block_bytes;
+    std::vector<std::byte> copy(static_cast<size_t>(row_bytes * shape.rows));
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      std::memcpy(copy.data() + r * row_bytes, problem.weights().Row(r) + slice.begin * t.block_bytes,
+                  static_cast<size_t>(row_bytes));
+    }
+    const MatView<const float> x = {problem.x().data + slice.begin * block, x_rows, cols, problem.x().stride};
+    std::vector<float> want(static_cast<size_t>(x_rows * shape.rows)), got(want.size());
+    reference(
+        {.weights = {.format = kernel.format, .rows = shape.rows, .cols = cols, .planes = {{copy.data(), row_bytes}}},
+         .x = x,
+         .y = {want.data(), x_rows, shape.rows, shape.rows},
+         .range = shape.range});
+    kernel.fn({.weights = view, .x = x, .y = {got.data(), x_rows, shape.rows, shape.rows}, .range = shape.range});
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_TRUE(SameResult(got[i], want[i])) << "blocks " << slice.begin << " to " << slice.end << " index " << i;
     }
   }
 }
