@@ -11,14 +11,20 @@
 namespace bellhop::kernels::avx2 {
 namespace {
 
-// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1, 2
-// or 4, go with them. 16 registers, two per F32x16: wider blocks go by halves of the lanes.
+// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1,
+// 2 or 4, go with them. 16 registers, two per F32x16: wider blocks go by halves of the lanes.
 #define BELLHOP_SUMS_BY_HALVES
 inline constexpr int kMaxSumXRows = 4;
-constexpr int SumRows(int x_rows, bool) { return x_rows == 1 ? 2 : 1; }
+constexpr int SumRows(int x_rows) { return x_rows <= 2 ? 2 : 1; }
 
 // A value that the compiler knows nothing about: it neither loads it again for each use nor folds it.
 inline void KeepInRegister(F32x16* x) { asm("" : "+x"(x->lo), "+x"(x->hi)); }
+
+// Entries of a table of eight times `scale`, or plus a bias in one rounding.
+inline __m256 ScaleTable(__m256 table, float scale) { return _mm256_mul_ps(table, _mm256_set1_ps(scale)); }
+inline __m256 ScaleTable(__m256 table, float scale, float bias) {
+  return _mm256_fmadd_ps(table, _mm256_set1_ps(scale), _mm256_set1_ps(bias));
+}
 
 // Sixteen signed bytes.
 inline F32x16 FromI8(const uint8_t* p) {

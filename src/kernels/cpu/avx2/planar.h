@@ -124,6 +124,7 @@ struct PlanarSource<PlanarLayout::kInt8, kGroupElems> : PlanarLoad<kGroupElems, 
 template <int kGroupElems>
 struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
   static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
+  static constexpr int kOwnBytes = 64;  // rows share the lines of a load
   NibbleLookup lookup{kInt4Bytes};
   BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
     const __m256i order = _mm256_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 0, 2, 4, 6, 1, 3, 5, 7,  //
@@ -144,6 +145,7 @@ struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
 template <int kGroupElems>
 struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
   static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
+  static constexpr int kOwnBytes = 64;  // rows share the lines of a load
   BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
     ForEach<4>([&]<int chunk>() BELLHOP_INLINE {
       const __m256i words = _mm256_cvtepu16_epi32(Load16(p + 16 * chunk));
@@ -182,6 +184,7 @@ struct Fp4Rows {
   static BELLHOP_INLINE Vector Load(const float* p) { return {_mm256_load_ps(p)}; }
   static BELLHOP_INLINE void Store(float* p, Vector v) { _mm256_store_ps(p, v.v); }
   static BELLHOP_INLINE Vector Add(Vector a, Vector b) { return {_mm256_add_ps(a.v, b.v)}; }
+  static BELLHOP_INLINE Vector Mul(Vector a, Vector b) { return {_mm256_mul_ps(a.v, b.v)}; }
   static BELLHOP_INLINE Vector Fma(Vector a, Vector b, Vector c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 };
 

@@ -11,14 +11,11 @@
 namespace bellhop::kernels::avx512 {
 namespace {
 
-// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1, 2
-// or 4, go with them. Of 32 registers sums take 16 at most, the rest are for codes, scales and products; groups of
+// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1,
+// 2 or 4, go with them. Of 32 registers sums take 16 at most, the rest are for codes, scales and products; groups of
 // several loads keep their products too.
 inline constexpr int kMaxSumXRows = 8;
-constexpr int SumRows(int x_rows, bool long_groups) {
-  if (long_groups) return x_rows <= 2 ? 4 : x_rows <= 4 ? 2 : 1;
-  return x_rows <= 2 ? 4 : 2;
-}
+constexpr int SumRows(int x_rows) { return x_rows <= 4 ? 4 : 2; }
 
 // A value that the compiler knows nothing about: it neither loads it again for each use nor folds it.
 inline void KeepInRegister(F32x16* x) { asm("" : "+v"(x->v)); }
@@ -31,6 +28,11 @@ inline F32x16 FromI8(const uint8_t* p) {
 // Nibbles to f32 by one permute of a 16-entry table, which ignores the bits above the nibble.
 using NibbleTable = __m512;
 inline NibbleTable LoadNibbleTable(const int8_t* values) { return FromI8(reinterpret_cast<const uint8_t*>(values)).v; }
+// Entries times `scale`, or plus a bias in one rounding.
+inline __m512 ScaleTable(__m512 table, float scale) { return _mm512_mul_ps(table, _mm512_set1_ps(scale)); }
+inline __m512 ScaleTable(__m512 table, float scale, float bias) {
+  return _mm512_fmadd_ps(table, _mm512_set1_ps(scale), _mm512_set1_ps(bias));
+}
 // The low nibble of each 32-bit lane, or another one after a shift.
 inline F32x16 FromNibble(NibbleTable table, __m512i lanes) { return {_mm512_permutexvar_ps(lanes, table)}; }
 inline __m512i WidenBytes(const uint8_t* p) {

@@ -87,6 +87,7 @@ struct PlanarSource<PlanarLayout::kInt8, kGroupElems> : PlanarLoad<kGroupElems, 
 template <int kGroupElems>
 struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
   static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
+  static constexpr int kOwnBytes = 64;  // rows share the lines of a load
   __m512 table = _mm512_load_ps(kInt4Table);
   __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
   __m512i second = _mm512_setr_epi32(8, 8, 8, 8, 8, 8, 8, 8, 12, 12, 12, 12, 12, 12, 12, 12);
@@ -103,6 +104,7 @@ struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
 template <int kGroupElems>
 struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
   static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
+  static constexpr int kOwnBytes = 64;  // rows share the lines of a load
   BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
     const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     ForEach<4>([&]<int chunk>()
@@ -128,6 +130,7 @@ struct Fp4Rows {
   static BELLHOP_INLINE Vector Load(const float* p) { return {_mm512_load_ps(p)}; }
   static BELLHOP_INLINE void Store(float* p, Vector v) { _mm512_store_ps(p, v.v); }
   static BELLHOP_INLINE Vector Add(Vector a, Vector b) { return {_mm512_add_ps(a.v, b.v)}; }
+  static BELLHOP_INLINE Vector Mul(Vector a, Vector b) { return {_mm512_mul_ps(a.v, b.v)}; }
   static BELLHOP_INLINE Vector Fma(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 };
 

@@ -32,13 +32,10 @@ float PlainDot(WeightFormat format, const std::byte* row, int64_t k, const float
 }
 
 void AddGroup(const float* code, float scale, const float* min, const float* x, int group, float* acc) {
-  float p[kLanes] = {};
-  for (int e = 0; e < group; ++e) p[e % kLanes] = std::fma(code[e], x[e], p[e % kLanes]);
-  for (int l = 0; l < kLanes; ++l) acc[l] = std::fma(scale, p[l], acc[l]);
-  if (min == nullptr) return;
-  float s[kLanes] = {};
-  for (int e = 0; e < group; ++e) s[e % kLanes] += x[e];
-  for (int l = 0; l < kLanes; ++l) acc[l] = std::fma(-*min, s[l], acc[l]);
+  for (int e = 0; e < group; ++e) {
+    const float w = min == nullptr ? code[e] * scale : std::fma(code[e], scale, -*min);
+    acc[e % kLanes] = std::fma(w, x[e], acc[e % kLanes]);
+  }
 }
 
 float BlockDot(WeightFormat format, const std::byte* row, int64_t k, const float* x) {

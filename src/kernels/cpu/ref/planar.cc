@@ -24,19 +24,14 @@ float PlanarDot(const quant::QuantView& w, int64_t row, const float* x) {
   for (int64_t g = 0; g < quant::GroupCount(w); ++g) {
     const int64_t begin = g * w.group;
     const int64_t n = w.cols - begin < w.group ? w.cols - begin : w.group;
-    const int64_t lanes = n < kLanes ? n : kLanes;  // a group begins at a multiple of 16: these lanes have elements
     const float scale = quant::PlanarScale(w, row, g);
-    float p[kLanes] = {}, s[kLanes] = {};
-    for (int64_t e = 0; e < n; ++e) {
-      const float code = quant::PlanarCodeValue(w.format, quant::PlanarCode(w, row, begin + e));
-      p[e % kLanes] = std::fma(code, x[begin + e], p[e % kLanes]);
-      s[e % kLanes] += x[begin + e];
+    const int shift = zero_points ? quant::Planar(w.format).zero_point - quant::PlanarZeroPoint(w, row, g) : 0;
+    const float bias = static_cast<float>(shift) * scale;
+    for (int64_t e = begin; e < begin + n; ++e) {
+      const float code = quant::PlanarCodeValue(w.format, quant::PlanarCode(w, row, e));
+      const float weight = zero_points ? std::fma(code, scale, bias) : code * scale;
+      acc[e % kLanes] = std::fma(weight, x[e], acc[e % kLanes]);
     }
-    for (int64_t l = 0; l < lanes; ++l) acc[l] = std::fma(scale, p[l], acc[l]);
-    if (!zero_points) continue;
-    const int implicit = quant::Planar(w.format).zero_point;
-    const float bias = static_cast<float>(implicit - quant::PlanarZeroPoint(w, row, g)) * scale;
-    for (int64_t l = 0; l < lanes; ++l) acc[l] = std::fma(bias, s[l], acc[l]);
   }
   return Reduce(acc) * w.global_scale;
 }
