@@ -52,7 +52,7 @@ inline constexpr NibbleBytes kFp4Bytes = MakeNibbleBytes(kFp4Numbers);
 
 struct NibbleLookup {
   __m256i low, high;
-  explicit NibbleLookup(const NibbleBytes& bytes)
+  BELLHOP_INLINE explicit NibbleLookup(const NibbleBytes& bytes)
       : low(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes.low)))),
         high(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes.high)))) {}
   // bf16 values of the indices in the low and in the high eight bytes of both halves.
@@ -73,8 +73,9 @@ inline __m256 HighFour(__m256i words) {
 // Raw nibbles: byte j holds codes 2j and 2j + 1.
 template <int kGroupElems, const NibbleBytes& kBytes>
 struct RawNibbles : PlanarLoad<kGroupElems, 4> {
-  NibbleLookup lookup{kBytes};
+  // The tables are no members: copies of a source would carry them through memory.
   BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
+    const NibbleLookup lookup{kBytes};
     const __m256i spread = _mm256_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1,  //
                                             2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1);
     const __m256i w = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(Load16(p)), spread);
@@ -125,19 +126,26 @@ template <int kGroupElems>
 struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
   static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
   static constexpr int kOwnBytes = 64;  // rows share the lines of a load
-  NibbleLookup lookup{kInt4Bytes};
+  // The 32 columns of chunk kIndex.
+  template <int kIndex>
+  BELLHOP_INLINE void LoadGroup(const uint8_t* p, F32x16* code) const requires(kGroupElems == 32) {
+    LoadChunk(p + 16 * kIndex, code);
+  }
   BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
+    LoadChunk(p, code);
+    LoadChunk(p + 16, code + 2);
+  }
+  BELLHOP_INLINE static void LoadChunk(const uint8_t* p, F32x16* code) {
+    const NibbleLookup lookup{kInt4Bytes};
     const __m256i order = _mm256_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 0, 2, 4, 6, 1, 3, 5, 7,  //
                                            8, 10, 12, 14, 9, 11, 13, 15, 8, 10, 12, 14, 9, 11, 13, 15);
     const __m256i shift = _mm256_setr_epi64x(0, 4, 0, 4);
-    ForEach<2>([&]<int chunk>() BELLHOP_INLINE {
-      const __m256i bytes = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(Load16(p + 16 * chunk)), order);
-      const __m256i index = _mm256_and_si256(_mm256_srlv_epi64(bytes, shift), _mm256_set1_epi8(15));
-      __m256i first, second;  // codes 0..3, 16..19 | 4..7, 20..23 and 8..11, 24..27 | 12..15, 28..31
-      lookup.Words(index, &first, &second);
-      code[2 * chunk] = {LowFour(first), LowFour(second)};
-      code[2 * chunk + 1] = {HighFour(first), HighFour(second)};
-    });
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(Load16(p)), order);
+    const __m256i index = _mm256_and_si256(_mm256_srlv_epi64(bytes, shift), _mm256_set1_epi8(15));
+    __m256i first, second;  // codes 0..3, 16..19 | 4..7, 20..23 and 8..11, 24..27 | 12..15, 28..31
+    lookup.Words(index, &first, &second);
+    code[0] = {LowFour(first), LowFour(second)};
+    code[1] = {HighFour(first), HighFour(second)};
   }
 };
 

@@ -91,12 +91,19 @@ struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
   __m512 table = _mm512_load_ps(kInt4Table);
   __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
   __m512i second = _mm512_setr_epi32(8, 8, 8, 8, 8, 8, 8, 8, 12, 12, 12, 12, 12, 12, 12, 12);
+  // The 32 columns of chunk kIndex.
+  template <int kIndex>
+  BELLHOP_INLINE void LoadGroup(const uint8_t* p, F32x16* code) const requires(kGroupElems == 32) {
+    LoadChunk(p + 16 * kIndex, code);
+  }
   BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
-    ForEach<2>([&]<int chunk>() BELLHOP_INLINE {
-      const __m512i words = _mm512_cvtepu16_epi32(_mm256_broadcastsi128_si256(Load16(p + 16 * chunk)));
-      code[2 * chunk] = {_mm512_permutexvar_ps(_mm512_srlv_epi32(words, first), table)};
-      code[2 * chunk + 1] = {_mm512_permutexvar_ps(_mm512_srlv_epi32(words, second), table)};
-    });
+    LoadChunk(p, code);
+    LoadChunk(p + 16, code + 2);
+  }
+  BELLHOP_INLINE void LoadChunk(const uint8_t* p, F32x16* code) const {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_broadcastsi128_si256(Load16(p)));
+    code[0] = {_mm512_permutexvar_ps(_mm512_srlv_epi32(words, first), table)};
+    code[1] = {_mm512_permutexvar_ps(_mm512_srlv_epi32(words, second), table)};
   }
 };
 
