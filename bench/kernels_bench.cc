@@ -137,15 +137,19 @@ void GemmBenchmark(benchmark::State& state, const GemmKernel& kernel, quant::Wei
   for (auto _ : state) {
     for (const quant::QuantView& w : weights.views()) {
       for (int64_t r = 0; r < rows; r += kGemmTileRows) {
-        kernel.fill_tile({.decode = decode, .weights = &w, .rows = {r, r + kGemmTileRows}, .tile = tile_bytes});
-        if (fill_only) continue;
-        kernel.multiply({.tile = tile_bytes,
-                         .n = kGemmTileRows,
-                         .packed = reinterpret_cast<const std::byte*>(packed.data()),
-                         .rows = x_rows,
-                         .k = kCols,
-                         .yt = yt.data(),
-                         .yt_stride = x_rows});
+        const FillArgs fill{.decode = decode, .weights = &w, .rows = {r, r + kGemmTileRows}, .tile = tile_bytes};
+        if (fill_only) {
+          kernel.fill_tile(fill);
+          continue;
+        }
+        kernel.fill_multiply(&fill, 1,
+                             {.tile = tile_bytes,
+                              .n = kGemmTileRows,
+                              .packed = reinterpret_cast<const std::byte*>(packed.data()),
+                              .rows = x_rows,
+                              .k = kCols,
+                              .yt = yt.data(),
+                              .yt_stride = x_rows});
         kernel.transpose_store({.yt = yt.data(),
                                 .yt_stride = x_rows,
                                 .n = kGemmTileRows,

@@ -7,6 +7,7 @@ namespace bellhop::kernels {
   void name##_pack_transposed(MatView<const float> ht, int64_t k_begin, int64_t k, std::byte* packed) noexcept; \
   void name##_fill_tile(const FillArgs& args) noexcept;                                                         \
   void name##_multiply(const GemmArgs& args) noexcept;                                                          \
+  void name##_fill_multiply(const FillArgs* parts, int count, const GemmArgs& args) noexcept;                   \
   void name##_transpose_store(const TransposeArgs& args) noexcept;
 #include "kernels/gemm.def"
 #undef BELLHOP_GEMM
@@ -21,9 +22,9 @@ namespace bellhop::kernels {
 namespace {
 
 constexpr GemmKernel kGemmKernels[] = {
-#define BELLHOP_GEMM(name, isa)                                                                   \
-  {#name,           sys::Isa::isa,         name##_pack, name##_pack_transposed, name##_fill_tile, \
-   name##_multiply, name##_transpose_store},
+#define BELLHOP_GEMM(name, isa)                                                                            \
+  {#name,           sys::Isa::isa,        name##_pack,           name##_pack_transposed, name##_fill_tile, \
+   name##_multiply, name##_fill_multiply, name##_transpose_store},
 #include "kernels/gemm.def"
 #undef BELLHOP_GEMM
 };

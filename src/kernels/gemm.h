@@ -94,6 +94,7 @@ struct FillArgs {
   RowRange rows;          // of the weights
   int64_t first_row = 0;  // of the tile
   std::byte* tile = nullptr;
+  int64_t ahead = 4096;  // the code bytes this far ahead of those read are prefetched
 };
 
 struct GemmKernel {
@@ -108,6 +109,9 @@ struct GemmKernel {
   void (*pack_transposed)(MatView<const float> ht, int64_t k_begin, int64_t k, std::byte* packed) noexcept;
   void (*fill_tile)(const FillArgs& args) noexcept;
   void (*multiply)(const GemmArgs& args) noexcept;
+  // fill_tile of `count` parts, which are all rows of args.tile, then multiply, with the same result. A kernel may do
+  // both a block of columns at a time; the tile's contents are not to be used afterwards.
+  void (*fill_multiply)(const FillArgs* parts, int count, const GemmArgs& args) noexcept;
   void (*transpose_store)(const TransposeArgs& args) noexcept;
 };
 std::span<const GemmKernel> AllGemmKernels();

@@ -376,6 +376,48 @@ TEST_P(GemmConformance, TilesHoldTheRoundedWeights) {
   }
 }
 
+// Every format, with more columns than a kernel may take at once, a tile of two parts.
+TEST_P(GemmConformance, FillMultiplyIsFillThenMultiply) {
+  const GemmKernel& kernel = GetParam();
+  std::mt19937_64 random(13);
+  int round = 0;
+  for (const quant::FormatTraits& t : quant::AllFormats()) {
+    const RowDecodeKernel* decode = SelectRowDecode(t.format, CapsOf(kernel.isa));
+    if (decode == nullptr || decode->slice != nullptr) continue;
+    const int64_t k = 1024 + (t.block_elems == 1 ? 77 : 3 * static_cast<int64_t>(t.block_elems));
+    const int64_t m = std::vector<int64_t>{16, 33, 64, 90}[static_cast<size_t>(round % 4)];
+    const int64_t n = std::vector<int64_t>{32, 9, 30, 16, 22}[static_cast<size_t>(round % 5)];
+    const int terms = 1 + round++ % 3 / 2;
+    const auto row_bytes = static_cast<int64_t>(quant::RowBytes(t.format, static_cast<uint64_t>(k)).value());
+    std::vector<std::byte> bytes(static_cast<size_t>(n * row_bytes));
+    for (int64_t r = 0; r < n; ++r) {
+      FillRandomWeights(t.format, k, ScaleRange::kModerate, random, bytes.data() + r * row_bytes);
+    }
+    const quant::QuantView w{.format = t.format, .rows = n, .cols = k, .planes = {{bytes.data(), row_bytes}}};
+    Matrix x(m, k, 0);
+    x.Randomise(Values::kNormal, random);
+    const sys::AlignedBuffer tile = Buffer(GemmTileBytes(k, terms)), packed = Buffer(GemmPackedBytes(m, k));
+    kernel.pack(x.View(), nullptr, {0, m}, packed.as<std::byte>().data());
+    const int64_t stride = GemmPaddedRows(m), middle = n / 2;
+    std::vector<float> got(static_cast<size_t>(n * stride)), rows;
+    FillArgs parts[2] = {{.decode = decode, .weights = &w, .terms = terms, .rows = {0, middle}},
+                         {.decode = decode, .weights = &w, .terms = terms, .rows = {middle, n}, .first_row = middle}};
+    for (FillArgs& part : parts) part.tile = tile.as<std::byte>().data();
+    kernel.fill_multiply(parts, 2,
+                         {.tile = parts[0].tile,
+                          .terms = terms,
+                          .n = n,
+                          .packed = packed.as<std::byte>().data(),
+                          .rows = m,
+                          .k = k,
+                          .yt = got.data(),
+                          .yt_stride = stride});
+    for (int64_t j = 0; j < n; ++j) rows.insert(rows.end(), got.data() + j * stride, got.data() + j * stride + m);
+    ExpectSame(rows, Product(kernel, w, x, terms), std::string(t.name));
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(GemmConformance, PackedRowsAreTheSameBytes) {
   std::mt19937_64 random(6);
   for (int round = 0; round < 24; ++round) {

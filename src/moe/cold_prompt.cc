@@ -158,24 +158,20 @@ void ColdPrompt::RunFc1(const Unit& unit, int worker) const {
   const bool separate = expert.layout == store::Fc1Layout::kSeparate;
   std::byte* tile = cpu_.Tile(worker);
   const RowRange first = interleaved ? RowRange{2 * begin, 2 * unit.outputs.end} : unit.outputs;
-  gemm.fill_tile({.decode = expert.gate.decode, .weights = &expert.gate.weights, .rows = first, .tile = tile});
-  if (separate) {
-    gemm.fill_tile({.decode = expert.up.decode,
-                    .weights = &expert.up.weights,
-                    .rows = unit.outputs,
-                    .first_row = n,
-                    .tile = tile});
-  }
+  const kernels::FillArgs parts[2] = {
+      {.decode = expert.gate.decode, .weights = &expert.gate.weights, .rows = first, .tile = tile},
+      {.decode = expert.up.decode, .weights = &expert.up.weights, .rows = unit.outputs, .first_row = n, .tile = tile}};
   const int64_t hidden = expert.hidden(), inner = expert.inner(), stride = GemmPaddedRows(unit.rows);
   const int64_t tile_rows = first.size() + (separate ? n : 0);
   float* yt = cpu_.Products(worker);
-  gemm.multiply({.tile = tile,
-                 .n = tile_rows,
-                 .packed = unit.job->packed_x + GemmPackedBytes(unit.first_row, hidden),
-                 .rows = unit.rows,
-                 .k = hidden,
-                 .yt = yt,
-                 .yt_stride = stride});
+  gemm.fill_multiply(parts, separate ? 2 : 1,
+                     {.tile = tile,
+                      .n = tile_rows,
+                      .packed = unit.job->packed_x + GemmPackedBytes(unit.first_row, hidden),
+                      .rows = unit.rows,
+                      .k = hidden,
+                      .yt = yt,
+                      .yt_stride = stride});
 
   // Row j of yt is a gate or up row over all activation rows: bias and scale are constants of a row.
   const kernels::VecOps& ops = *cpu_.ops;

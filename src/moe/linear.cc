@@ -98,16 +98,17 @@ void LinearPrompt(const CpuContext& cpu, const Linear& linear, const PackedRows&
   const int64_t yt_stride = kernels::GemmPaddedRows(x.rows);
   for (int64_t r = range.begin; r < range.end; r += CpuContext::kTileRows) {
     const int64_t n = std::min(CpuContext::kTileRows, range.end - r);
-    cpu.gemm->fill_tile(
-        {.decode = linear.decode, .weights = &linear.weights, .terms = linear.terms, .rows = {r, r + n}, .tile = tile});
-    cpu.gemm->multiply({.tile = tile,
-                        .terms = linear.terms,
-                        .n = n,
-                        .packed = x.data,
-                        .rows = x.rows,
-                        .k = x.cols,
-                        .yt = yt,
-                        .yt_stride = yt_stride});
+    const kernels::FillArgs part{
+        .decode = linear.decode, .weights = &linear.weights, .terms = linear.terms, .rows = {r, r + n}, .tile = tile};
+    cpu.gemm->fill_multiply(&part, 1,
+                            {.tile = tile,
+                             .terms = linear.terms,
+                             .n = n,
+                             .packed = x.data,
+                             .rows = x.rows,
+                             .k = x.cols,
+                             .yt = yt,
+                             .yt_stride = yt_stride});
     cpu.gemm->transpose_store({.yt = yt,
                                .yt_stride = yt_stride,
                                .n = n,

@@ -12,8 +12,6 @@ namespace {
 // Rows of a tile: [row block of 16][group of 32 columns][16 rows][32].
 inline constexpr int64_t kFillGroupBytes = 1024;
 inline constexpr int64_t kFillRowBytes = 64;
-// Weights are read in a stream, row after row: the bytes this far ahead are fetched into L2.
-inline constexpr int64_t kFillAhead = 4096;
 
 inline __m512i RoundPairs(F32x16 a, F32x16 b) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b.v, a.v)); }
 
@@ -68,6 +66,7 @@ struct FillPiece {
   int rows;
   int64_t blocks;
   int64_t group, group_left;  // elements; of the first group that are left
+  int64_t ahead;              // as in FillArgs
   bool zero_points;
   uint8_t* out;  // the first row's
   alignas(64) float scale[kFillRows * kFillScalesPerRow];
@@ -84,7 +83,7 @@ inline void FillLookedUp(const FillPiece& f) {
   };
   const auto words = [&](int r, int64_t block) BELLHOP_INLINE {
     const uint8_t* p = f.codes[r] + FillColumnBytes<kLayout>(32 * block);
-    PrefetchAhead(p, kFillAhead);
+    PrefetchAhead(p, f.ahead);
     return CodeWords<kLayout>(p);
   };
   const auto out = [&](int r, int64_t block)
@@ -137,7 +136,7 @@ inline void FillInt8(const FillPiece& f) {
     const int64_t g_high = left > 16 ? g : g + 1;  // of the upper sixteen
     for (int r = 0; r < f.rows; ++r) {
       const uint8_t* p = f.codes[r] + FillColumnBytes<kLayout>(32 * i);
-      PrefetchAhead(p, kFillAhead);
+      PrefetchAhead(p, f.ahead);
       F32x16 value[2];
       ForEach<2>([&]<int v>() BELLHOP_INLINE {
         __m128i bytes = Load16(p + 16 * v);
@@ -171,10 +170,11 @@ inline void FillTail(const FillPiece& f, int64_t n, int64_t g, int64_t group_lef
 // 128), up to whole groups of 32; `out` is the first row's.
 template <PlanarLayout kLayout>
 inline void FillPlanarColumns(const quant::QuantView& w, const uint8_t* const* codes, int64_t row, int rows,
-                              int64_t begin, int64_t count, uint8_t* out) {
+                              int64_t begin, int64_t count, int64_t ahead, uint8_t* out) {
   using Facts = PlanarFacts<kLayout>;
   FillPiece f;
   f.rows = rows;
+  f.ahead = ahead;
   f.group = w.group;
   f.zero_points = !Facts::kFp4 && w.planes[quant::kZeroPointsPlane].data != nullptr;
   for (int64_t c = 0; c < count; c += kChunkElems) {
@@ -229,7 +229,7 @@ inline void FillTile(const FillArgs& args) {
     for (int r = 0; r < rows; ++r) {
       codes[r] = PlanarFacts<kLayout>::Row(w.planes[quant::kCodesPlane], args.rows.begin + i + r);
     }
-    FillPlanarColumns<kLayout>(w, codes, args.rows.begin + i, rows, 0, w.cols, out);
+    FillPlanarColumns<kLayout>(w, codes, args.rows.begin + i, rows, 0, w.cols, args.ahead, out);
   });
 }
 
@@ -243,7 +243,7 @@ inline void FillKMajorTile(const FillArgs& args) {
     ForRowBlocksOf(args, [&](int64_t i, int rows, uint8_t* out) {
       const uint8_t* codes[kFillRows];
       for (int r = 0; r < rows; ++r) codes[r] = raw + (args.rows.begin + i + r - first) * kTransposedRowBytes;
-      FillPlanarColumns<PlanarLayout::kFp4>(w, codes, args.rows.begin + i, rows, c, cols,
+      FillPlanarColumns<PlanarLayout::kFp4>(w, codes, args.rows.begin + i, rows, c, cols, args.ahead,
                                             out + c / 32 * kFillGroupBytes);
     });
   }

@@ -136,6 +136,12 @@ inline void TransposeStore(const TransposeArgs& args) {
 
 inline void Fill(const FillArgs& args) { FillRows(args); }
 
+// The tile stays in L2; a product takes so long that decoding into L1 would not show.
+inline void FillMultiply(const FillArgs* parts, int count, const GemmArgs& args) {
+  for (int i = 0; i < count; ++i) Fill(parts[i]);
+  Multiply(args);
+}
+
 }  // namespace
 }  // namespace bellhop::kernels::avx2
 

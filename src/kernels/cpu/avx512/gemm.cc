@@ -81,6 +81,12 @@ inline void FillPlanar(const FillArgs& args) { FillRows(args); }
 
 #include "kernels/cpu/gemm_direct_fill_body.inc"
 
+// The tile stays in L2; a product takes so long that decoding into L1 would not show.
+inline void FillMultiply(const FillArgs* parts, int count, const GemmArgs& args) {
+  for (int i = 0; i < count; ++i) Fill(parts[i]);
+  Multiply(args);
+}
+
 }  // namespace
 }  // namespace bellhop::kernels::avx512
 

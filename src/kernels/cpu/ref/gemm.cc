@@ -106,6 +106,11 @@ void gemm_bf16_bf16_f32_ref_multiply(const GemmArgs& args) noexcept {
   }
 }
 
+void gemm_bf16_bf16_f32_ref_fill_multiply(const FillArgs* parts, int count, const GemmArgs& args) noexcept {
+  for (int i = 0; i < count; ++i) gemm_bf16_bf16_f32_ref_fill_tile(parts[i]);
+  gemm_bf16_bf16_f32_ref_multiply(args);
+}
+
 void gemm_bf16_bf16_f32_ref_transpose_store(const TransposeArgs& args) noexcept {
   for (int64_t m = 0; m < args.rows; ++m) {
     for (int64_t j = 0; j < args.n; ++j) {
