@@ -95,7 +95,7 @@ enum { BELLHOP_PREFAULT_OFF = 0, BELLHOP_PREFAULT_AUTO = 1, BELLHOP_PREFAULT_REQ
 typedef struct bellhop_engine_options {
   size_t struct_size;
   const char* model_path;   /* a GGUF file, or any part of a split one; required */
-  const char* isa;          /* "reference", "avx2", "avx512"; NULL: the best that the CPU has */
+  const char* isa;          /* "reference", "avx2", "avx512", "amx"; NULL: the best there is */
   const char* profile_path; /* expert popularity (STRP file); NULL: none */
   int32_t device;           /* BELLHOP_DEVICE_* */
   int32_t threads;          /* 0: one per physical core within the CPU quota */
