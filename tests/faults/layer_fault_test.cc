@@ -49,17 +49,20 @@ class ColdLayer {
         store_(std::move(store::ExpertStore::Create(manifest_)).value()),
         pool_(MakePool(2)),
         cpu_(std::move(moe::CpuContext::Create(pool_.get(), caps, std::max(shape.hidden, shape.inner), rows)).value()),
-        path_(std::move(moe::CpuColdPath::Create(
-                            *store_, *cpu_, {.hidden = hidden_, .max_rows = rows, .max_used = used, .activation = {}},
-                            nullptr))
+        path_(std::move(
+                  moe::CpuColdPath::Create(
+                      *store_, *cpu_, {.hidden = hidden_, .max_rows = rows, .max_used = used, .numerics = {}}, nullptr))
                   .value()) {}
 
   std::vector<float> Run(NumericClass numeric_class, int32_t used, const std::vector<int32_t>& ids,
                          const std::vector<float>& weights, const std::vector<float>& x) {
     const auto rows = static_cast<int32_t>(ids.size()) / used;
     std::vector<float> y(x.size(), std::numeric_limits<float>::quiet_NaN());
-    path_->Run(LayerId(0), numeric_class, {rows, used, ids.data(), weights.data(), nullptr},
-               {x.data(), rows, hidden_, hidden_}, {y.data(), rows, hidden_, hidden_});
+    path_->Run({.layer = LayerId(0),
+                .numeric_class = numeric_class,
+                .routes = {rows, used, ids.data(), weights.data(), nullptr},
+                .x = {x.data(), rows, hidden_, hidden_},
+                .y = {y.data(), rows, hidden_, hidden_}});
     return y;
   }
 
