@@ -32,9 +32,6 @@ struct VecOps {
   void (*sigmoid)(const float* x, int64_t n, float* y) noexcept;
   // y[i] = silu(gate[i]) * up[i], silu(g) = g / (1 + exp(-g)), NaN at -Inf. y may be gate or up.
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* y) noexcept;
-  // gpt-oss: g = min(gate, limit), u = clamp(up, -limit, limit), y = g * sigmoid(alpha * g) * (u + 1). y may be gate
-  // or up.
-  void (*swiglu_oai)(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept;
   // g = min(gate, limit), u = clamp(up, -limit, limit), y = g * sigmoid(alpha * g) * (u + beta); gpt-oss has beta 1.
   // y may be gate or up.
   void (*swiglu_clamped)(const float* gate, const float* up, float alpha, float beta, float limit, int64_t n,

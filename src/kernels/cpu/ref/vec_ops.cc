@@ -95,10 +95,6 @@ void SwigluClamped(const float* gate, const float* up, float alpha, float beta, 
   }
 }
 
-void SwigluOai(const float* gate, const float* up, float alpha, float limit, int64_t n, float* y) noexcept {
-  SwigluClamped(gate, up, alpha, 1.0f, limit, n, y);
-}
-
 float GeluOf(float x) { return Gated(x, x * std::fma(kGeluCubic, x * x, kGeluLinear)); }
 
 void Geglu(const float* gate, const float* up, int64_t n, float* y) noexcept {
@@ -185,7 +181,6 @@ extern constinit const VecOps kVecOps = {
     .softmax = Softmax,
     .sigmoid = Sigmoid,
     .swiglu = Swiglu,
-    .swiglu_oai = SwigluOai,
     .swiglu_clamped = SwigluClamped,
     .geglu = Geglu,
     .silu = Silu,
