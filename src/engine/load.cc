@@ -169,6 +169,7 @@ Status TextEngineImpl::MakePlan() {
 }
 
 Status TextEngineImpl::BindModel() {
+  options_.numa_nodes = partition_.nodes();
   auto model = model::Transformer::Create(manifest_, spec_, *store_, plan_.placement, pool_.get(), caps_, options_,
                                           &plan_.notes);
   if (!model.ok()) return model.status().WithContext(config_.model_path);

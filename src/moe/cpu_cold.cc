@@ -12,10 +12,15 @@ namespace {
 
 constexpr int64_t kLineFloats = 16;  // floats of a cache line
 
-// Rows of a unit of work. Large enough that a unit streams tens of KiB, small enough that the last units of a phase
-// end together: 8 gate and 8 up rows of 2,560 INT4 weights are 23 KB, 4 us of one core's bandwidth.
-constexpr int64_t kFc1UnitRows = 8;   // of gate and as many of up
-constexpr int64_t kFc2UnitRows = 16;  // of every expert
+// Weight rows of a unit of work. Large enough that a unit streams tens of KiB, small enough that the last units of a
+// phase end together: 8 gate and 8 up rows of 2,560 INT4 weights are 23 KB, 4 us of one core's bandwidth. With several
+// rows of x a unit is bound by arithmetic, and its weight rows share what it costs to fetch those rows from L2.
+struct UnitRows {
+  int64_t fc1;  // of gate and as many of up
+  int64_t fc2;  // of every expert
+};
+constexpr UnitRows kFewRows{8, 16}, kManyRows{32, 32};
+constexpr int32_t kFewXRows = 2;
 
 int64_t WholeLines(int64_t floats) { return CeilDiv(floats, kLineFloats) * kLineFloats; }
 
@@ -159,17 +164,27 @@ void CpuColdPath::GatherRows(const ColdRequest& request, int worker, int workers
   }
 }
 
+// A worker's share of units is contiguous. On one node that is a stretch of few experts, which it streams. On several
+// the units of a share are the same rows of every expert, because those rows are on the worker's node.
+CpuColdPath::Fc1Place CpuColdPath::PlaceOf(int64_t unit) const {
+  const auto jobs = static_cast<int64_t>(jobs_.size());
+  const bool by_rows = cpu_.numa_nodes > 1;
+  const int64_t job = by_rows ? unit % jobs : unit / fc1_units_per_job_;
+  const int64_t tile = by_rows ? unit / jobs : unit % fc1_units_per_job_;
+  return {&jobs_[static_cast<size_t>(job)], tile * fc1_unit_rows_};
+}
+
 void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit) {
-  const Job& job = jobs_[static_cast<size_t>(unit / fc1_units_per_job_)];
+  const auto [place, begin] = PlaceOf(unit);
+  const Job& job = *place;
   const Expert& expert = job.expert;
   const int64_t inner = expert.inner();
-  const int64_t begin = unit % fc1_units_per_job_ * kFc1UnitRows;
-  const RowRange rows{begin, std::min(begin + kFc1UnitRows, inner)};
+  const RowRange rows{begin, std::min(begin + fc1_unit_rows_, inner)};
   if (rows.begin >= rows.end || !WaitUntilReady(request, job.id)) return;
   const std::byte* next = nullptr;
   if (next_unit >= 0) {
-    const Job& next_job = jobs_[static_cast<size_t>(next_unit / fc1_units_per_job_)];
-    next = RowBytesAt(next_job.expert.gate, std::min(next_unit % fc1_units_per_job_ * kFc1UnitRows, inner - 1));
+    const Fc1Place at = PlaceOf(next_unit);
+    next = RowBytesAt(at.job->expert.gate, std::min(at.row, inner - 1));
   }
 
   const kernels::VecOps& ops = *cpu_.ops;
@@ -178,7 +193,7 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
     const RowRange both{2 * rows.begin, 2 * rows.end};
     LinearDecode(expert.gate, job.x, {job.fc1, job.count, 2 * inner, stride}, both, next);
     for (int32_t m = 0; m < job.count; ++m) {
-      alignas(64) float gate[kFc1UnitRows], up[kFc1UnitRows];
+      alignas(64) float gate[kManyRows.fc1], up[kManyRows.fc1];
       ops.deinterleave(job.fc1 + m * stride + both.begin, rows.size(), gate, up);
       ApplyActivation(ops, options_.numerics.activation, gate, up, rows.size(),
                       job.hidden + m * inner_stride_ + rows.begin);
@@ -201,8 +216,8 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
 }
 
 void CpuColdPath::Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit) {
-  const int64_t begin = unit * kFc2UnitRows;
-  const RowRange rows{begin, std::min(begin + kFc2UnitRows, options_.hidden)};
+  const int64_t begin = unit * fc2_unit_rows_;
+  const RowRange rows{begin, std::min(begin + fc2_unit_rows_, options_.hidden)};
   for (size_t j = 0; j < jobs_.size(); ++j) {
     const Job& job = jobs_[j];
     if (HasFailed(request, job.id)) continue;
@@ -210,7 +225,7 @@ void CpuColdPath::Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next
     if (j + 1 < jobs_.size()) {
       next = RowBytesAt(jobs_[j + 1].expert.down, rows.begin);
     } else if (next_unit >= 0) {
-      next = RowBytesAt(jobs_[0].expert.down, next_unit * kFc2UnitRows);
+      next = RowBytesAt(jobs_[0].expert.down, next_unit * fc2_unit_rows_);
     }
     const MatView<const float> h{job.hidden, job.count, job.expert.inner(), inner_stride_};
     LinearDecode(job.expert.down, h, {job.out, job.count, options_.hidden, hidden_stride_}, rows, next);
@@ -240,14 +255,19 @@ void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
 void CpuColdPath::RunDecode(const ColdRequest& request) {
   const auto jobs = static_cast<int64_t>(jobs_.size());
   int64_t inner = 0;
+  int32_t most = 0;  // rows of one expert
   bool gather = false;
   for (const Job& job : jobs_) {
     inner = std::max(inner, job.expert.inner());
+    most = std::max(most, job.count);
     gather |= job.gather;
   }
-  fc1_units_per_job_ = CeilDiv(inner, kFc1UnitRows);
+  const UnitRows unit_rows = most <= kFewXRows ? kFewRows : kManyRows;
+  fc1_unit_rows_ = unit_rows.fc1;
+  fc2_unit_rows_ = unit_rows.fc2;
+  fc1_units_per_job_ = CeilDiv(inner, fc1_unit_rows_);
   fc1_work_.Reset(jobs * fc1_units_per_job_);
-  fc2_work_.Reset(CeilDiv(options_.hidden, kFc2UnitRows));
+  fc2_work_.Reset(CeilDiv(options_.hidden, fc2_unit_rows_));
   cpu_.pool->Run([&](int worker, int workers) {
     if (gather) {
       GatherRows(request, worker, workers);
@@ -261,7 +281,7 @@ void CpuColdPath::RunDecode(const ColdRequest& request) {
     barrier_.Wait(worker, [&] {
       if (first < 0 || job == jobs_.size()) return false;
       const Linear& down = jobs_[job].expert.down;
-      const RowRange rows{first * kFc2UnitRows, std::min((first + 1) * kFc2UnitRows, options_.hidden)};
+      const RowRange rows{first * fc2_unit_rows_, std::min((first + 1) * fc2_unit_rows_, options_.hidden)};
       const int64_t bytes = rows.size() * down.weights.planes[0].row_bytes;
       for (int line = 0; line < 16 && offset < bytes; ++line, offset += 64) {
         __builtin_prefetch(RowBytesAt(down, rows.begin) + offset, 0, 2);
@@ -277,11 +297,8 @@ void CpuColdPath::RunPrompt(const ColdRequest& request) {
   prompt_groups_.clear();
   for (const Job& job : jobs_) {
     const int64_t first = (job.out - out_) / hidden_stride_;
-    prompt_groups_.push_back({.expert = &job.expert,
-                              .id = job.id,
-                              .count = job.count,
-                              .rows = groups_->rows() + first,
-                              .out = job.out});
+    prompt_groups_.push_back(
+        {.expert = &job.expert, .id = job.id, .count = job.count, .rows = groups_->rows() + first, .out = job.out});
   }
   prompt_->Run({prompt_groups_.data(), prompt_groups_.size()}, request.x, hidden_stride_, request.ready);
   cpu_.pool->ParallelFor(options_.hidden, kLineFloats, [&](RowRange columns) { Combine(request, columns); });

@@ -75,6 +75,12 @@ class CpuColdPath {
   void RunDecode(const ColdRequest& request);
   void RunPrompt(const ColdRequest& request);
   void GatherRows(const ColdRequest& request, int worker, int workers);
+  // Where a unit of fc1 is: some inner rows of one job.
+  struct Fc1Place {
+    const Job* job;
+    int64_t row;
+  };
+  Fc1Place PlaceOf(int64_t unit) const;
   void Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
   void Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
   void Combine(const ColdRequest& request, RowRange columns) const;
@@ -89,7 +95,7 @@ class CpuColdPath {
   // Views into workspace_, one row per miss in group order: gathered inputs, fc1 products (gate, then up), activations,
   // outputs.
   float *x_ = nullptr, *fc1_ = nullptr, *hidden_ = nullptr, *out_ = nullptr;
-  int64_t fc1_units_per_job_ = 0;  // of the running call
+  int64_t fc1_unit_rows_ = 0, fc2_unit_rows_ = 0, fc1_units_per_job_ = 0;  // of the running call
   sys::WorkRanges fc1_work_, fc2_work_;
   sys::PhaseBarrier barrier_;
   std::unique_ptr<ColdPrompt> prompt_;

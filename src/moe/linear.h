@@ -35,6 +35,7 @@ struct CpuContext {
   const kernels::VecOps* ops = nullptr;
   const kernels::GemmKernel* gemm = nullptr;
   int64_t max_cols = 0, max_rows = 0;
+  int numa_nodes = 1;  // that the workers run on; rows of expert matrices are spread over them in the workers' order
 
   static constexpr int kMaxTerms = 2;
   // Weight rows of a decoded tile, at most.
