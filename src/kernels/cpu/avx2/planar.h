@@ -125,7 +125,6 @@ struct PlanarSource<PlanarLayout::kInt8, kGroupElems> : PlanarLoad<kGroupElems, 
 template <int kGroupElems>
 struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
   static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
-  static constexpr int kOwnBytes = 64;  // rows share the lines of a load
   // The 32 columns of chunk kIndex.
   template <int kIndex>
   BELLHOP_INLINE void LoadGroup(const uint8_t* p, F32x16* code) const requires(kGroupElems == 32) {
@@ -153,7 +152,6 @@ struct PlanarSource<PlanarLayout::kInt4Sm80, kGroupElems> {
 template <int kGroupElems>
 struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
   static constexpr int kGroup = kGroupElems, kVectors = 4, kLoadBytes = 128, kLoads = 1, kGap = 0, kOffset = 0;
-  static constexpr int kOwnBytes = 64;  // rows share the lines of a load
   BELLHOP_INLINE void Load(const uint8_t* p, F32x16* code) const {
     ForEach<4>([&]<int chunk>() BELLHOP_INLINE {
       const __m256i words = _mm256_cvtepu16_epi32(Load16(p + 16 * chunk));
