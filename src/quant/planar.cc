@@ -74,11 +74,13 @@ Status CheckGroup(const PlanarTraits& p, std::string_view name, int64_t group, i
     return InvalidArgument("{} matrix with scale groups of {}: the format has {}; set the block size to that", name,
                            group, p.fp4_group);
   }
-  if (group == 16 || (group > 0 && (group % 32 == 0 || group >= cols))) return Status();
+  // Kernels take 64 columns of the SM80 layouts at once, 32 of the others.
+  const int64_t unit = p.row_unit > 1 ? kSm80TileCols : 32;
+  if (group == 16 || group == 32 || (group > 0 && (group % unit == 0 || group >= cols))) return Status();
   return InvalidArgument(
-      "{} matrix with scale groups of {} columns: 16, a multiple of 32, or at least all {} columns is needed; quantize "
-      "the model with such a block size",
-      name, group, cols);
+      "{} matrix with scale groups of {} columns: 16, 32, a multiple of {}, or at least all {} columns is needed; "
+      "quantize the model with such a block size",
+      name, group, unit, cols);
 }
 
 Status CheckPlanar(const MatrixSpec& spec) {

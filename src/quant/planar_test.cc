@@ -393,6 +393,7 @@ TEST(PlanarChecks, ReportWhatDoesNotFit) {
       {{F::kInt4, 8, 96, ScaleType::kF16, 0}, "groups of 0"},
       {{F::kInt4, 8, 96, ScaleType::kF16, -1}, "groups of -1"},
       {{F::kInt4, 8, 96, ScaleType::kF16, 48}, "groups of 48"},
+      {{F::kInt4Sm80, 8, 192, ScaleType::kF16, 96}, "a multiple of 64"},
       {{F::kInt4Sm80, 6, 64, ScaleType::kF16, 32}, "multiples of 4 rows"},
       {{F::kInt4Sm80, 8, 96, ScaleType::kF16, 32}, "64 columns"},
       {{F::kInt8Sm80, 3, 64, ScaleType::kF16, 32}, "multiples of 2 rows"},
