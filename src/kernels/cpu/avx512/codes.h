@@ -12,8 +12,8 @@ namespace bellhop::kernels::avx512 {
 namespace {
 
 // The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1,
-// 2 or 4, go with them. Of 32 registers sums take 16 at most, the rest are for codes, scales and products; groups of
-// several loads keep their products too.
+// 2 or 4, go with them. Of 32 registers sums take 16 at most, the rest are for weights and what they are made of: the
+// codes, their tables and a vector of x.
 inline constexpr int kMaxSumXRows = 8;
 constexpr int SumRows(int x_rows) { return x_rows <= 4 ? 4 : 2; }
 
