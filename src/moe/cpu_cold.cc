@@ -13,14 +13,17 @@ namespace {
 constexpr int64_t kLineFloats = 16;  // floats of a cache line
 
 // Weight rows of a unit of work. Large enough that a unit streams tens of KiB, small enough that the last units of a
-// phase end together: 8 gate and 8 up rows of 2,560 INT4 weights are 23 KB, 4 us of one core's bandwidth. With several
-// rows of x a unit is bound by arithmetic, and its weight rows share what it costs to fetch those rows from L2.
+// phase end together even where one core is half as fast as the others: 8 gate and 8 up rows of 2,560 INT4 weights are
+// 23 KB, 4 us of one core's bandwidth. With several rows of x a unit is bound by arithmetic, and its weight rows share
+// what it costs to fetch those rows from L2.
 struct UnitRows {
   int64_t fc1;  // of gate and as many of up
-  int64_t fc2;  // of every expert
+  int64_t fc2;
 };
-constexpr UnitRows kFewRows{8, 16}, kManyRows{32, 32};
+constexpr UnitRows kFewRows{8, 16}, kManyRows{16, 32};
 constexpr int32_t kFewXRows = 2;
+// Rows of fc2 that an idle worker prefetches: tens of KiB, far below L2.
+constexpr int64_t kIdlePrefetchRows = 64;
 
 int64_t WholeLines(int64_t floats) { return CeilDiv(floats, kLineFloats) * kLineFloats; }
 
@@ -166,16 +169,16 @@ void CpuColdPath::GatherRows(const ColdRequest& request, int worker, int workers
 
 // A worker's share of units is contiguous. On one node that is a stretch of few experts, which it streams. On several
 // the units of a share are the same rows of every expert, because those rows are on the worker's node.
-CpuColdPath::Fc1Place CpuColdPath::PlaceOf(int64_t unit) const {
+CpuColdPath::Place CpuColdPath::PlaceOf(int64_t unit, int64_t units_per_job, int64_t unit_rows) const {
   const auto jobs = static_cast<int64_t>(jobs_.size());
   const bool by_rows = cpu_.numa_nodes > 1;
-  const int64_t job = by_rows ? unit % jobs : unit / fc1_units_per_job_;
-  const int64_t tile = by_rows ? unit / jobs : unit % fc1_units_per_job_;
-  return {&jobs_[static_cast<size_t>(job)], tile * fc1_unit_rows_};
+  const int64_t job = by_rows ? unit % jobs : unit / units_per_job;
+  const int64_t tile = by_rows ? unit / jobs : unit % units_per_job;
+  return {&jobs_[static_cast<size_t>(job)], tile * unit_rows};
 }
 
 void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit) {
-  const auto [place, begin] = PlaceOf(unit);
+  const auto [place, begin] = PlaceOf(unit, fc1_units_per_job_, fc1_unit_rows_);
   const Job& job = *place;
   const Expert& expert = job.expert;
   const int64_t inner = expert.inner();
@@ -183,7 +186,7 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
   if (rows.begin >= rows.end || !WaitUntilReady(request, job.id)) return;
   const std::byte* next = nullptr;
   if (next_unit >= 0) {
-    const Fc1Place at = PlaceOf(next_unit);
+    const Place at = PlaceOf(next_unit, fc1_units_per_job_, fc1_unit_rows_);
     next = RowBytesAt(at.job->expert.gate, std::min(at.row, inner - 1));
   }
 
@@ -216,25 +219,21 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
 }
 
 void CpuColdPath::Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit) {
-  const int64_t begin = unit * fc2_unit_rows_;
+  const auto [place, begin] = PlaceOf(unit, fc2_units_per_job_, fc2_unit_rows_);
+  const Job& job = *place;
   const RowRange rows{begin, std::min(begin + fc2_unit_rows_, options_.hidden)};
-  for (size_t j = 0; j < jobs_.size(); ++j) {
-    const Job& job = jobs_[j];
-    if (HasFailed(request, job.id)) continue;
-    const std::byte* next = nullptr;
-    if (j + 1 < jobs_.size()) {
-      next = RowBytesAt(jobs_[j + 1].expert.down, rows.begin);
-    } else if (next_unit >= 0) {
-      next = RowBytesAt(jobs_[0].expert.down, next_unit * fc2_unit_rows_);
-    }
-    const MatView<const float> h{job.hidden, job.count, job.expert.inner(), inner_stride_};
-    LinearDecode(job.expert.down, h, {job.out, job.count, options_.hidden, hidden_stride_}, rows, next);
-    if (options_.numerics.output == Rounding::kNone) continue;
-    for (int32_t m = 0; m < job.count; ++m) {
-      ApplyRounding(*cpu_.ops, options_.numerics.output, rows.size(), job.out + m * hidden_stride_ + rows.begin);
-    }
+  if (rows.begin >= rows.end || HasFailed(request, job.id)) return;
+  const std::byte* next = nullptr;
+  if (next_unit >= 0) {
+    const Place at = PlaceOf(next_unit, fc2_units_per_job_, fc2_unit_rows_);
+    next = RowBytesAt(at.job->expert.down, std::min(at.row, options_.hidden - 1));
   }
-  Combine(request, rows);
+  const MatView<const float> h{job.hidden, job.count, job.expert.inner(), inner_stride_};
+  LinearDecode(job.expert.down, h, {job.out, job.count, options_.hidden, hidden_stride_}, rows, next);
+  if (options_.numerics.output == Rounding::kNone) return;
+  for (int32_t m = 0; m < job.count; ++m) {
+    ApplyRounding(*cpu_.ops, options_.numerics.output, rows.size(), job.out + m * hidden_stride_ + rows.begin);
+  }
 }
 
 void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
@@ -252,6 +251,24 @@ void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
   }
 }
 
+// Idle work of a worker that waits for the slowest fc1 unit: its first weights of fc2, which do not depend on fc1, come
+// into L2, 1 KiB a slice.
+auto CpuColdPath::FirstFc2Prefetch(int worker) const {
+  const int64_t first = fc2_work_.First(worker);
+  const std::byte* at = nullptr;
+  int64_t left = 0;
+  if (first >= 0) {
+    const Place place = PlaceOf(first, fc2_units_per_job_, fc2_unit_rows_);
+    const Linear& down = place.job->expert.down;
+    at = RowBytesAt(down, place.row);
+    left = std::min(kIdlePrefetchRows, options_.hidden - place.row) * down.weights.planes[0].row_bytes;
+  }
+  return [at, left]() mutable {
+    for (int line = 0; line < 16 && left > 0; ++line, at += 64, left -= 64) __builtin_prefetch(at, 0, 2);
+    return left > 0;
+  };
+}
+
 void CpuColdPath::RunDecode(const ColdRequest& request) {
   const auto jobs = static_cast<int64_t>(jobs_.size());
   int64_t inner = 0;
@@ -267,29 +284,19 @@ void CpuColdPath::RunDecode(const ColdRequest& request) {
   fc2_unit_rows_ = unit_rows.fc2;
   fc1_units_per_job_ = CeilDiv(inner, fc1_unit_rows_);
   fc1_work_.Reset(jobs * fc1_units_per_job_);
-  fc2_work_.Reset(CeilDiv(options_.hidden, fc2_unit_rows_));
+  fc2_units_per_job_ = CeilDiv(options_.hidden, fc2_unit_rows_);
+  fc2_work_.Reset(jobs * fc2_units_per_job_);
   cpu_.pool->Run([&](int worker, int workers) {
     if (gather) {
       GatherRows(request, worker, workers);
       barrier_.Wait(worker);
     }
     for (int64_t unit; (unit = fc1_work_.Next(worker)) >= 0;) Fc1Unit(request, unit, fc1_work_.First(worker));
-    // The first weights of fc2 do not depend on fc1: they come in while the slowest worker finishes.
-    const int64_t first = fc2_work_.First(worker);
-    size_t job = 0;
-    int64_t offset = 0;
-    barrier_.Wait(worker, [&] {
-      if (first < 0 || job == jobs_.size()) return false;
-      const Linear& down = jobs_[job].expert.down;
-      const RowRange rows{first * fc2_unit_rows_, std::min((first + 1) * fc2_unit_rows_, options_.hidden)};
-      const int64_t bytes = rows.size() * down.weights.planes[0].row_bytes;
-      for (int line = 0; line < 16 && offset < bytes; ++line, offset += 64) {
-        __builtin_prefetch(RowBytesAt(down, rows.begin) + offset, 0, 2);
-      }
-      if (offset >= bytes) ++job, offset = 0;
-      return true;
-    });
+    barrier_.Wait(worker, FirstFc2Prefetch(worker));
     for (int64_t unit; (unit = fc2_work_.Next(worker)) >= 0;) Fc2Unit(request, unit, fc2_work_.First(worker));
+    barrier_.Wait(worker);
+    const RowRange columns = sys::WorkerPool::Split(options_.hidden, kLineFloats, worker, workers);
+    if (columns.size() > 0) Combine(request, columns);
   });
 }
 

@@ -1,5 +1,5 @@
 // The cold path: experts without a GPU slot, computed by the CPU where their bytes lie. One call is one layer's misses,
-// in one phase of the pool: fc1 with the activation, a barrier, fc2 with the weighted sum.
+// in one phase of the pool: fc1 with the activation, fc2, and the weighted sum, with barriers between.
 #pragma once
 
 #include <cstdint>
@@ -75,12 +75,13 @@ class CpuColdPath {
   void RunDecode(const ColdRequest& request);
   void RunPrompt(const ColdRequest& request);
   void GatherRows(const ColdRequest& request, int worker, int workers);
-  // Where a unit of fc1 is: some inner rows of one job.
-  struct Fc1Place {
+  // Where a unit is: some output rows of one job's fc1 or fc2.
+  struct Place {
     const Job* job;
     int64_t row;
   };
-  Fc1Place PlaceOf(int64_t unit) const;
+  Place PlaceOf(int64_t unit, int64_t units_per_job, int64_t unit_rows) const;
+  auto FirstFc2Prefetch(int worker) const;
   void Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
   void Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
   void Combine(const ColdRequest& request, RowRange columns) const;
@@ -95,7 +96,8 @@ class CpuColdPath {
   // Views into workspace_, one row per miss in group order: gathered inputs, fc1 products (gate, then up), activations,
   // outputs.
   float *x_ = nullptr, *fc1_ = nullptr, *hidden_ = nullptr, *out_ = nullptr;
-  int64_t fc1_unit_rows_ = 0, fc2_unit_rows_ = 0, fc1_units_per_job_ = 0;  // of the running call
+  // Of the running call.
+  int64_t fc1_unit_rows_ = 0, fc2_unit_rows_ = 0, fc1_units_per_job_ = 0, fc2_units_per_job_ = 0;
   sys::WorkRanges fc1_work_, fc2_work_;
   sys::PhaseBarrier barrier_;
   std::unique_ptr<ColdPrompt> prompt_;
