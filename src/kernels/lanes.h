@@ -3,8 +3,10 @@
 //
 //   - 16 lanes; element e of a row belongs to lane e % 16. All arithmetic is binary32, round to nearest even; "fma"
 //     rounds once.
-//   - Elements ascending: acc[e % 16] = fma(w[e], x[e], acc[e % 16]). A tail shorter than 16 touches its own lanes only.
-//   - The weight is one binary32 number, made from the exact small number `code` that the format's formula multiplies by
+//   - Elements ascending: acc[e % 16] = fma(w[e], x[e], acc[e % 16]). A tail shorter than 16 touches its own lanes
+//   only.
+//   - The weight is one binary32 number, made from the exact small number `code` that the format's formula multiplies
+//   by
 //     a scale (zero point and sign applied, IQ1 delta included):
 //       w = code * scale, rounded (exact in most formats: code and scale have few bits)
 //       w = fma(code, scale, bias) in formats with a minimum (bias = -min) and in planar views with a zero-point plane
