@@ -22,7 +22,8 @@ struct TernaryGrid {
   alignas(64) uint32_t entry[4096];
 };
 extern const TernaryGrid kIq1Ternary;
-alignas(64) inline constexpr float kIq1Codes[16] = {-0.875f, 0.125f, 1.125f, 0, -1.125f, -0.125f, 0.875f, 0,
-                                                    -0.875f, 0.125f, 1.125f, 0, -1.125f, -0.125f, 0.875f, 0};
+// Internal linkage: an inline variable would be a symbol shared with units of other instruction sets.
+alignas(64) constexpr float kIq1Codes[16] = {-0.875f, 0.125f, 1.125f, 0, -1.125f, -0.125f, 0.875f, 0,
+                                             -0.875f, 0.125f, 1.125f, 0, -1.125f, -0.125f, 0.875f, 0};
 
 }  // namespace bellhop::kernels
