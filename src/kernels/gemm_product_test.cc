@@ -107,6 +107,7 @@ std::vector<float> Product(const GemmKernel& kernel, const quant::QuantView& w, 
   const int64_t k = w.cols, n = w.rows, padded = GemmPaddedRows(x.rows), stride = padded + 16;
   const sys::AlignedBuffer tile = Buffer(GemmTileBytes(k, terms)), packed = Buffer(GemmPackedBytes(x.rows, k));
   auto* tile_bytes = tile.as<std::byte>().data();
+  std::memset(tile_bytes, 0xFF, tile.size());  // NaN: padding must be written, not only met by zeros
   auto* packed_bytes = packed.as<std::byte>().data();
   const RowDecodeKernel* decode = SelectRowDecode(w.format, CapsOf(kernel.isa));
   kernel.fill_tile({.decode = decode, .weights = &w, .terms = terms, .rows = {0, n}, .tile = tile_bytes});
