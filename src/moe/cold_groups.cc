@@ -2,7 +2,17 @@
 
 #include <algorithm>
 
+#include "sys/spin_wait.h"
+
 namespace bellhop::moe {
+
+bool WaitUntilReady(const std::atomic<ExpertReady>* ready, int32_t expert) {
+  if (ready == nullptr) return true;
+  ExpertReady now;
+  // Acquire; pairs with the loader's release of the expert's bytes.
+  while ((now = ready[expert].load(std::memory_order_acquire)) == ExpertReady::kLoading) sys::CpuRelax();
+  return now == ExpertReady::kReady;
+}
 
 ColdGroups::ColdGroups(int32_t max_experts, int32_t max_routes) {
   counts_.resize(static_cast<size_t>(max_experts));

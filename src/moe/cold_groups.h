@@ -21,6 +21,8 @@ struct Routes {
 
 // State of an expert's bytes on the host, written by whoever loads them. Release when set; acquire when read.
 enum class ExpertReady : uint8_t { kLoading, kReady, kFailed };
+// Waits for an expert that still loads; `ready` [experts], null: all are. False: its load failed.
+bool WaitUntilReady(const std::atomic<ExpertReady>* ready, int32_t expert);
 
 // Misses [first, first + count) of the group order belong to one expert.
 struct ColdGroup {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "sys/spin_wait.h"
 
 namespace bellhop::moe {
 namespace {
@@ -11,15 +10,6 @@ namespace {
 using kernels::GemmPackedBytes;
 using kernels::GemmPaddedRows;
 using kernels::kGemmPanelRows;
-
-// Waits for an expert's bytes; false when they could not be loaded.
-bool WaitUntilReady(const std::atomic<ExpertReady>* ready, int32_t id) {
-  if (ready == nullptr) return true;
-  ExpertReady now;
-  // Acquire; pairs with the loader's release of the expert's bytes.
-  while ((now = ready[id].load(std::memory_order_acquire)) == ExpertReady::kLoading) sys::CpuRelax();
-  return now == ExpertReady::kReady;
-}
 
 // Rows of all groups, each padded to whole panels.
 int64_t PaddedRoutes(const ColdPrompt::Limits& limits) {

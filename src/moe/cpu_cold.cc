@@ -1,11 +1,9 @@
 #include "moe/cpu_cold.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
 #include "base/units.h"
-#include "sys/spin_wait.h"
 
 namespace bellhop::moe {
 namespace {
@@ -36,16 +34,6 @@ bool EvenlySpaced(const int32_t* rows, int32_t count) {
     if (rows[i] - rows[i - 1] != rows[1] - rows[0]) return false;
   }
   return true;
-}
-
-// Waits for an expert that still loads. False: its load failed.
-bool WaitUntilReady(const ColdRequest& request, int32_t expert) {
-  if (request.ready == nullptr) return true;
-  const std::atomic<ExpertReady>& state = request.ready[expert];
-  ExpertReady now;
-  // Acquire; pairs with the loader's release of the expert's bytes.
-  while ((now = state.load(std::memory_order_acquire)) == ExpertReady::kLoading) sys::CpuRelax();
-  return now == ExpertReady::kReady;
 }
 
 // After the experts of the call have left kLoading.
@@ -183,7 +171,7 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
   const Expert& expert = job.expert;
   const int64_t inner = expert.inner();
   const RowRange rows{begin, std::min(begin + fc1_unit_rows_, inner)};
-  if (rows.begin >= rows.end || !WaitUntilReady(request, job.id)) return;
+  if (rows.begin >= rows.end || !WaitUntilReady(request.ready, job.id)) return;
   const std::byte* next = nullptr;
   if (next_unit >= 0) {
     const Place at = PlaceOf(next_unit, fc1_units_per_job_, fc1_unit_rows_);

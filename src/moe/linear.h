@@ -54,9 +54,9 @@ struct CpuContext {
   float* Products(int worker) const {
     return reinterpret_cast<float*>(Tile(worker) + kernels::GemmTileBytes(max_cols, kMaxTerms));
   }
-  // Shared: max_rows packed rows of max_cols columns.
   // Shares the units of one phase at a time.
   sys::WorkRanges& work() const { return *work_; }
+  // Shared: max_rows packed rows of max_cols columns.
   std::byte* packed() const { return packed_.bytes().data(); }
 
   // Rows of a chunk when inputs have `cols` columns: one packed chunk and a tile stay in L2.
