@@ -1,5 +1,6 @@
 #include "store/expert_store.h"
 
+#include "quant/planar.h"
 #include "store/tensor_view.h"
 
 namespace bellhop::store {
@@ -8,10 +9,6 @@ namespace {
 using manifest::ExpertLayer;
 using manifest::Manifest;
 using manifest::Tensor;
-
-uint64_t ViewBytes(const quant::QuantView& view) {
-  return static_cast<uint64_t>(view.rows) * static_cast<uint64_t>(view.planes[0].row_bytes);
-}
 
 Status CheckShape(const Tensor& tensor, int64_t cols, int64_t rows) {
   if (tensor.dims[0] == static_cast<uint64_t>(cols) && tensor.rows() == static_cast<uint64_t>(rows)) return Status();
@@ -61,7 +58,7 @@ Result<std::vector<float>> RoleBias(const Manifest& m, int32_t index, int64_t wi
 
 }  // namespace
 
-uint64_t ExpertView::bytes() const { return ViewBytes(gate) + ViewBytes(up) + ViewBytes(down); }
+uint64_t ExpertView::bytes() const { return quant::ViewBytes(gate) + quant::ViewBytes(up) + quant::ViewBytes(down); }
 
 Result<std::unique_ptr<ExpertStore>> ExpertStore::Create(const Manifest& m) {
   auto store = std::unique_ptr<ExpertStore>(new ExpertStore());
