@@ -19,11 +19,13 @@ TEXT
 }
 
 bin="" out="" model="" budget=900 threads=0 rotate=2GiB formats=all reps=15 latency_reps=300
+prompt_rows=64,256 prefill_rows=512 model_tests=(--pp 512 --tg 128 --reps 5)
 layer=() wide_layer=(--inter 768) latency_layer=(--hidden 2048 --inter 768)
 while [ $# -gt 0 ]; do
   case "$1" in
     --quick)
-      rotate=1MiB reps=3 latency_reps=20 layer=(--hidden 256 --inter 256) wide_layer=() latency_layer=(--hidden 256 --inter 256)
+      rotate=1MiB reps=2 latency_reps=10 prompt_rows=64 prefill_rows=64 model_tests=(--pp 64 --tg 16 --reps 2)
+      layer=(--hidden 256 --inter 256) wide_layer=() latency_layer=(--hidden 256 --inter 256)
       shift
       continue ;;
     -h|--help) usage; exit 0 ;;
@@ -111,14 +113,14 @@ opbench cpu_cold_latency $((budget / 10)) "${latency_layer[@]}" --format int4_b3
   --reps "$latency_reps" -t "$threads"
 # Experts with many rows: one of a call, and a layer of eight.
 opbench cpu_cold_prompt1 $((budget / 10)) "${layer[@]}" --format int4_b32 --isa "$prompt_bundles" --active 1 \
-  --rows 64,256 --reps "$((reps * 4))" -t "$threads"
+  --rows "$prompt_rows" --reps "$((reps * 4))" -t "$threads"
 opbench cpu_cold_prompt8 $((budget / 10)) "${layer[@]}" --format int4_b32,q4_0 --isa "$prompt_bundles" \
-  --rows 64,256 --reps "$reps" -t "$threads"
+  --rows "$prompt_rows" --reps "$reps" -t "$threads"
 # A layer in the prefill of 512 tokens: 128 experts, 8 of a row.
 opbench cpu_cold_prefill $((budget / 10)) "${latency_layer[@]}" --format int4_b32,q4_0 --isa "$prompt_bundles" \
-  --active 128 --topk 8 --rows 512 --reps "$reps" -t "$threads"
+  --active 128 --topk 8 --rows "$prefill_rows" --reps "$reps" -t "$threads"
 if [ -n "$model" ]; then
-  run bench $((budget / 3)) bench "$model" --pp 512 --tg 128 --reps 5 -t "$threads" --out "$out/bench.json"
+  run bench $((budget / 3)) bench "$model" "${model_tests[@]}" -t "$threads" --out "$out/bench.json"
 fi
 # Everything else: every format, bundle and number of rows.
 opbench cpu_cold "$budget" "${layer[@]}" --format "$formats" --isa all --reps "$reps" -t "$threads"

@@ -104,9 +104,9 @@ class OpbenchTest(ProgramTest):
         out = self.folder / "results"
         script = ROOT / "bench" / "run_cpu.sh"
         done = subprocess.run([script, "--bin", Path(bellhop_process.program).parent, "--out", out, "--quick",
-                               "--formats", "q4_0,int4_b32", "--threads", "1", "--budget", "120",
+                               "--formats", "q4_0,int4_b32", "--threads", "1", "--budget", "2400",
                                "--model", MODEL],
-                              capture_output=True, timeout=150, env=clean_environment(), check=False)
+                              capture_output=True, timeout=1200, env=clean_environment(), check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for name in ("cpu_cold", "cpu_cold_rows", "cpu_cold_threads", "cpu_cold_latency", "cpu_cold_prompt1",
                      "cpu_cold_prompt8", "cpu_cold_prefill", "bench"):
