@@ -1,0 +1,380 @@
+// The doorbell's device half: how a decode step on the GPU hands the misses of a layer to the CPU and takes the sums
+// back. Kernels and the fake GPU of tests execute these functions; the host half is moe/doorbell_service.h, and
+// cuda/doorbell_channel.h makes the memory. docs/decisions/0011-doorbell-and-placement.md says why it is as it is.
+//
+// Per layer, in stream order: ClassifyAndRing (which rings at most once), the hits, WaitAndAccumulate.
+//
+//   GPU                                          CPU
+//   payload and header, fence, req_seq = n  ->   sees n, computes
+//   waits for done_seq >= n                 <-   sums and response, done_seq = n
+//
+// One request is outstanding at a time. Sequence numbers count rings; they live in device memory and so go on over
+// replays of a graph. Whether a layer rang is decided once, by ClassifyAndRing, and stands in DoorbellState::pending
+// (rule D2). A layer without misses touches no memory of the channel.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/signal_ops.h"
+
+namespace bellhop::cuda {
+
+constexpr int32_t kDoorbellMaxRows = 32;  // rows of a step, one bit each in row masks
+
+// What a route's entry says where it names no slot.
+constexpr int32_t kMissRoute = -1;
+constexpr int32_t kDroppedRoute = -2;  // of a row that has failed: nobody computes it
+
+// Ends the step; the engine is poisoned.
+enum class DeviceErrorCode : uint32_t {
+  kNone = 0,
+  kDeadline,  // the CPU did not answer in time
+  kAborted,   // the host asked to stop
+  kOverflow,  // more rows or routes than the channel holds, or a ring while another is outstanding
+  kService,   // the CPU refused the request; detail: ServiceError
+  kProtocol,  // the response is not that of the request
+};
+
+// Ends one row's sequence; the step goes on.
+enum class RowErrorCode : uint32_t {
+  kNone = 0,
+  kRouter,  // a routing weight that is no number, or an expert id that the layer does not have
+  kExpert,  // an expert that the row needs could not be read
+};
+
+enum class ServiceError : uint32_t { kNone = 0, kBadRequest, kFailed };
+
+struct DeviceError {
+  DeviceErrorCode code = DeviceErrorCode::kNone;
+  int32_t layer = -1;
+  uint32_t detail = 0;
+  uint64_t seq = 0;
+  uint64_t waited_ns = 0;
+};
+
+struct RowError {
+  RowErrorCode code = RowErrorCode::kNone;
+  int32_t layer = -1;
+};
+
+// Always on, read on demand. In device memory, never in the channel.
+struct DoorbellCounters {
+  uint64_t hits = 0, misses = 0;  // routes
+  uint64_t dropped = 0;           // routes of rows that had failed
+  uint64_t rings = 0;             // layers with misses
+  uint64_t zero_cold = 0;         // layers without
+  uint64_t wait_ns = 0;           // if DoorbellState::timers
+};
+
+// One per stream, in device memory; zeroed once.
+struct DoorbellState {
+  uint64_t rings = 0;         // sequence number of the last ring
+  uint64_t completed = 0;     // of the last one that was waited for successfully
+  uint64_t pending = 0;       // what the layer's wait has to wait for; 0: nothing
+  uint32_t pending_rows = 0;  // rows with a miss
+  uint32_t timers = 0;
+  uint64_t deadline_ns = 0;  // of one wait; 0: none
+  DeviceError error;         // the first one; no ring and no wait after it
+  RowError rows[kDoorbellMaxRows];
+  DoorbellCounters counters;
+};
+
+// Written by the GPU before req_seq.
+struct alignas(kSignalLineBytes) DoorbellRequest {
+  uint64_t seq = 0;
+  uint64_t placement = 0;  // version that the routes were classified with
+  int32_t layer = -1;
+  int32_t rows = 0;
+  int32_t used = 0;  // routes of a row
+  uint32_t miss_rows = 0;
+  uint32_t misses = 0;
+};
+
+// Written by the CPU before done_seq.
+struct alignas(kSignalLineBytes) DoorbellResponse {
+  uint64_t seq = 0;
+  uint32_t failed_rows = 0;  // RowErrorCode::kExpert; their sums are not read
+  ServiceError error = ServiceError::kNone;
+};
+
+struct DoorbellHeader {
+  SignalLine req_seq;   // GPU → CPU
+  SignalLine done_seq;  // CPU → GPU
+  SignalLine abort;     // CPU → GPU: not 0: stop waiting
+  SignalLine failed;    // GPU → CPU: not 0: `error` is valid
+  DoorbellRequest request;
+  DoorbellResponse response;
+  DeviceError error;
+};
+
+// Where the parts of a channel are, in pinned host memory that both sides see at these addresses.
+struct DoorbellChannel {
+  DoorbellHeader* header = nullptr;
+  int32_t* ids = nullptr;    // [max_rows * max_used], row m begins at m * used of the request; negative: no miss
+  float* weights = nullptr;  // alike
+  float* x = nullptr;        // [max_rows][stride]: rows with a miss
+  float* y = nullptr;        // [max_rows][stride]: their sums
+  int32_t max_rows = 0, max_used = 0;
+  int64_t hidden = 0, stride = 0;
+};
+
+// rows * used routes; all pointers are device memory.
+struct ClassifyArgs {
+  int32_t layer = 0, rows = 0, used = 0, experts = 0;
+  const int32_t* ids = nullptr;             // [rows][used]
+  const float* weights = nullptr;           // [rows][used]
+  const int32_t* expert_to_slot = nullptr;  // [experts], negative: a miss
+  uint64_t placement = 0;                   // version of that table
+  const float* x = nullptr;                 // [rows][x_stride]
+  int64_t x_stride = 0;
+  int32_t* route_slots = nullptr;    // out [rows][used]: slot, kMissRoute or kDroppedRoute
+  uint32_t* route_counts = nullptr;  // [experts], += 1 for each route; null: none
+};
+
+struct ClassifyScratch {
+  uint32_t hits, misses, miss_rows, bad_rows, ring;
+};
+
+struct WaitArgs {
+  int32_t layer = 0;
+  float* y = nullptr;  // [rows][y_stride]: sums of the hits; those of the misses are added
+  int64_t y_stride = 0;
+};
+
+struct WaitScratch {
+  uint32_t rows;
+};
+
+namespace doorbell_detail {
+
+struct alignas(16) Quad {
+  float v[4];
+};
+BELLHOP_HOST_DEVICE inline bool QuadAligned(const void* a, const void* b) {
+  return ((reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) & (alignof(Quad) - 1)) == 0;
+}
+BELLHOP_HOST_DEVICE inline Quad LoadQuad(const float* p) {
+#if defined(__CUDA_ARCH__)
+  const float4 q = __ldcv(reinterpret_cast<const float4*>(p));
+  return {{q.x, q.y, q.z, q.w}};
+#else
+  return {{p[0], p[1], p[2], p[3]}};
+#endif
+}
+
+// to = from in stores of 16 bytes where both allow it.
+template <typename Group>
+BELLHOP_HOST_DEVICE void CopyRow(const Group& group, const float* from, int64_t n, float* to) {
+  const int64_t quads = QuadAligned(from, to) ? n / 4 : 0;
+  for (int64_t i = group.rank(); i < quads; i += group.size()) {
+    reinterpret_cast<Quad*>(to)[i] = reinterpret_cast<const Quad*>(from)[i];
+  }
+  for (int64_t i = 4 * quads + group.rank(); i < n; i += group.size()) to[i] = from[i];
+}
+
+// to += from, a row of the channel.
+template <typename Group>
+BELLHOP_HOST_DEVICE void AddRow(const Group& group, const float* from, int64_t n, float* to) {
+  const int64_t quads = QuadAligned(from, to) ? n / 4 : 0;
+  for (int64_t i = group.rank(); i < quads; i += group.size()) {
+    const Quad sum = LoadQuad(from + 4 * i);
+    for (int j = 0; j < 4; ++j) to[4 * i + j] += sum.v[j];
+  }
+  for (int64_t i = 4 * quads + group.rank(); i < n; i += group.size()) to[i] += LoadPayload(from + i);
+}
+
+BELLHOP_HOST_DEVICE inline bool IsNumber(float v) { return v - v == 0.0f; }
+
+// Leader. Only the first error counts; the host's copy follows in the channel.
+BELLHOP_HOST_DEVICE inline void RecordError(const DeviceError& error, DoorbellState* state,
+                                            const DoorbellChannel& channel) {
+  state->pending = 0;
+  if (state->error.code != DeviceErrorCode::kNone) return;
+  state->error = error;
+  channel.header->error = error;
+  FenceSystem();
+  StoreReleaseSystem(&channel.header->failed, 1);
+}
+
+BELLHOP_HOST_DEVICE inline void FailRows(uint32_t mask, RowErrorCode code, int32_t layer, DoorbellState* state) {
+  for (int32_t m = 0; m < kDoorbellMaxRows; ++m) {
+    if ((mask >> m & 1u) != 0 && state->rows[m].code == RowErrorCode::kNone) state->rows[m] = {code, layer};
+  }
+}
+
+// Rows whose routes cannot be used, earlier failures included, as bits of scratch->bad_rows.
+template <typename Group>
+BELLHOP_HOST_DEVICE void FindBadRows(const Group& group, const ClassifyArgs& args, const DoorbellState& state,
+                                     ClassifyScratch* scratch) {
+  for (int32_t r = group.rank(); r < args.rows * args.used; r += group.size()) {
+    const int32_t id = args.ids[r];
+    if (id < 0 || id >= args.experts || !IsNumber(args.weights[r])) OrInGroup(&scratch->bad_rows, 1u << r / args.used);
+  }
+  for (int32_t m = group.rank(); m < args.rows; m += group.size()) {
+    if (state.rows[m].code != RowErrorCode::kNone) OrInGroup(&scratch->bad_rows, 1u << m);
+  }
+}
+
+template <typename Group>
+BELLHOP_HOST_DEVICE void Split(const Group& group, const ClassifyArgs& args, ClassifyScratch* scratch) {
+  uint32_t hits = 0, misses = 0, miss_rows = 0;
+  for (int32_t r = group.rank(); r < args.rows * args.used; r += group.size()) {
+    const int32_t row = r / args.used;
+    if ((scratch->bad_rows >> row & 1u) != 0) {
+      args.route_slots[r] = kDroppedRoute;
+      continue;
+    }
+    const int32_t slot = args.expert_to_slot[args.ids[r]];
+    args.route_slots[r] = slot >= 0 ? slot : kMissRoute;
+    if (args.route_counts != nullptr) AddInGroup(&args.route_counts[args.ids[r]], 1);
+    if (slot >= 0) {
+      ++hits;
+    } else {
+      ++misses;
+      miss_rows |= 1u << row;
+    }
+  }
+  if (hits != 0) AddInGroup(&scratch->hits, hits);
+  if (misses != 0) AddInGroup(&scratch->misses, misses);
+  if (miss_rows != 0) OrInGroup(&scratch->miss_rows, miss_rows);
+}
+
+// Leader: whether to ring, and everything that says so.
+BELLHOP_HOST_DEVICE inline void Decide(const ClassifyArgs& args, DoorbellState* state, const DoorbellChannel& channel,
+                                       ClassifyScratch* scratch) {
+  FailRows(scratch->bad_rows, RowErrorCode::kRouter, args.layer, state);
+  DoorbellCounters& counters = state->counters;
+  counters.hits += scratch->hits;
+  counters.misses += scratch->misses;
+  counters.dropped += static_cast<uint32_t>(args.rows * args.used) - scratch->hits - scratch->misses;
+  state->pending = 0;
+  scratch->ring = 0;
+  if (scratch->misses == 0) {
+    ++counters.zero_cold;
+    return;
+  }
+  if (state->error.code != DeviceErrorCode::kNone) return;
+  if (state->completed != state->rings) {
+    RecordError({DeviceErrorCode::kOverflow, args.layer, 0, state->rings, 0}, state, channel);
+    return;
+  }
+  ++counters.rings;
+  ++state->rings;
+  state->pending = state->rings;
+  state->pending_rows = scratch->miss_rows;
+  scratch->ring = 1;
+}
+
+template <typename Group>
+BELLHOP_HOST_DEVICE void WritePayload(const Group& group, const ClassifyArgs& args, const DoorbellState& state,
+                                      const DoorbellChannel& channel, const ClassifyScratch& scratch) {
+  for (int32_t r = group.rank(); r < args.rows * args.used; r += group.size()) {
+    channel.ids[r] = args.route_slots[r] == kMissRoute ? args.ids[r] : -1;
+    channel.weights[r] = args.weights[r];
+  }
+  for (int32_t m = 0; m < args.rows; ++m) {
+    if ((scratch.miss_rows >> m & 1u) == 0) continue;
+    CopyRow(group, args.x + m * args.x_stride, channel.hidden, channel.x + m * channel.stride);
+  }
+  if (group.rank() != 0) return;
+  DoorbellRequest& request = channel.header->request;
+  request.seq = state.rings;
+  request.placement = args.placement;
+  request.layer = args.layer;
+  request.rows = args.rows;
+  request.used = args.used;
+  request.miss_rows = scratch.miss_rows;
+  request.misses = scratch.misses;
+}
+
+// Leader: waits for the pending request. The rows whose sums may be added, 0 after an error.
+BELLHOP_HOST_DEVICE inline uint32_t AwaitDone(int32_t layer, DoorbellState* state, const DoorbellChannel& channel) {
+  constexpr uint32_t kLooksPerCheck = 16;  // the abort word costs a transfer of its own
+  const uint64_t seq = state->pending;
+  if (seq == 0) return 0;
+  const bool timed = state->deadline_ns != 0 || state->timers != 0;
+  const uint64_t start = timed ? SignalClockNs() : 0;
+  DoorbellHeader* header = channel.header;
+  for (uint32_t look = 1; LoadAcquireSystem(header->done_seq) < seq; ++look) {
+    if (look % kLooksPerCheck == 0) {
+      const bool aborted = LoadAcquireSystem(header->abort) != 0;
+      const uint64_t waited = timed ? SignalClockNs() - start : 0;
+      if (aborted || (state->deadline_ns != 0 && waited > state->deadline_ns)) {
+        RecordError({aborted ? DeviceErrorCode::kAborted : DeviceErrorCode::kDeadline, layer, 0, seq, waited}, state,
+                    channel);
+        return 0;
+      }
+    }
+    PollPause();
+  }
+  if (state->timers != 0) state->counters.wait_ns += SignalClockNs() - start;
+  state->pending = 0;
+  state->completed = seq;
+  const uint64_t answered = LoadPayload(&header->response.seq);
+  const auto refused = LoadPayload(reinterpret_cast<const uint32_t*>(&header->response.error));
+  if (answered != seq || refused != 0) {
+    const auto code = answered != seq ? DeviceErrorCode::kProtocol : DeviceErrorCode::kService;
+    RecordError({code, layer, refused, seq, 0}, state, channel);
+    return 0;
+  }
+  const uint32_t failed = LoadPayload(&header->response.failed_rows) & state->pending_rows;
+  FailRows(failed, RowErrorCode::kExpert, layer, state);
+  return state->pending_rows & ~failed;
+}
+
+}  // namespace doorbell_detail
+
+// First thing in a step: rows that failed in an earlier step belong to other sequences now.
+template <typename Group>
+BELLHOP_HOST_DEVICE void ClearRowErrors(const Group& group, DoorbellState* state) {
+  for (int32_t m = group.rank(); m < kDoorbellMaxRows; m += group.size()) state->rows[m] = RowError{};
+  group.Sync();
+}
+
+// Splits the routes of a layer into hits and misses, and rings if there is a miss. One group; every thread of it calls
+// this with the same arguments.
+template <typename Group>
+BELLHOP_HOST_DEVICE void ClassifyAndRing(const Group& group, const ClassifyArgs& args, const DoorbellChannel& channel,
+                                         DoorbellState* state, ClassifyScratch* scratch) {
+  namespace detail = doorbell_detail;
+  const bool fits = args.rows <= channel.max_rows && args.used <= channel.max_used;
+  if (group.rank() == 0) {
+    *scratch = ClassifyScratch{};
+    if (!fits) detail::RecordError({DeviceErrorCode::kOverflow, args.layer, 0, state->rings, 0}, state, channel);
+  }
+  if (!fits) {
+    for (int32_t r = group.rank(); r < args.rows * args.used; r += group.size()) args.route_slots[r] = kDroppedRoute;
+    group.Sync();
+    return;
+  }
+  group.Sync();
+  detail::FindBadRows(group, args, *state, scratch);
+  group.Sync();
+  detail::Split(group, args, scratch);
+  group.Sync();
+  if (group.rank() == 0) detail::Decide(args, state, channel, scratch);
+  group.Sync();
+  if (scratch->ring == 0) return;
+  detail::WritePayload(group, args, *state, channel, *scratch);
+  group.Sync();
+  if (group.rank() != 0) return;
+  FenceSystem();
+  StoreReleaseSystem(&channel.header->req_seq, state->rings);
+}
+
+// Waits for the layer's request, if ClassifyAndRing made one, and adds the sums of the misses to y, in one addition per
+// element. One group, later in the same stream.
+template <typename Group>
+BELLHOP_HOST_DEVICE void WaitAndAccumulate(const Group& group, const WaitArgs& args, const DoorbellChannel& channel,
+                                           DoorbellState* state, WaitScratch* scratch) {
+  if (group.rank() == 0) scratch->rows = doorbell_detail::AwaitDone(args.layer, state, channel);
+  group.Sync();
+  const uint32_t rows = scratch->rows;
+  for (int32_t m = 0; m < kDoorbellMaxRows; ++m) {
+    if ((rows >> m & 1u) == 0) continue;
+    doorbell_detail::AddRow(group, channel.y + m * channel.stride, channel.hidden, args.y + m * args.y_stride);
+  }
+  group.Sync();
+}
+
+}  // namespace bellhop::cuda

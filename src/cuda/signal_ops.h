@@ -1,0 +1,126 @@
+// What host and device need to signal each other through shared memory, with one spelling on both sides: system-scope
+// flags, payload reads, a clock, and groups of threads. Compiled by nvcc for kernels and by the host compiler for the
+// service and for the fake GPU of tests. No CUDA header: a build without CUDA has it too.
+//
+// Order (rule D1): payload writes, Sync() of the group, FenceSystem() and StoreReleaseSystem() by its leader; on the
+// other side LoadAcquireSystem(), then payload reads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if !defined(__CUDA_ARCH__)
+#include <atomic>
+#include <chrono>
+#include <thread>
+#endif
+
+#if defined(__CUDACC__)
+#define BELLHOP_HOST_DEVICE __host__ __device__
+#else
+#define BELLHOP_HOST_DEVICE
+#endif
+
+namespace bellhop::cuda {
+
+// Flags lie this far apart: two lines of a CPU that fetches lines in pairs, one line of a GPU's L2.
+constexpr size_t kSignalLineBytes = 128;
+
+struct alignas(kSignalLineBytes) SignalLine {
+  uint64_t value = 0;
+};
+
+// Pairs with StoreReleaseSystem of the other side.
+BELLHOP_HOST_DEVICE inline uint64_t LoadAcquireSystem(const SignalLine& line) {
+#if defined(__CUDA_ARCH__)
+  uint64_t value;
+  asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(&line.value) : "memory");
+  return value;
+#else
+  return std::atomic_ref<uint64_t>(const_cast<SignalLine&>(line).value).load(std::memory_order_acquire);
+#endif
+}
+
+// Pairs with LoadAcquireSystem of the other side.
+BELLHOP_HOST_DEVICE inline void StoreReleaseSystem(SignalLine* line, uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(&line->value), "l"(value) : "memory");
+#else
+  std::atomic_ref<uint64_t>(line->value).store(value, std::memory_order_release);
+#endif
+}
+
+// Makes what the group wrote before its Sync() visible to the whole system. On the host the release store that follows
+// does that alone (and ThreadSanitizer does not model fences).
+BELLHOP_HOST_DEVICE inline void FenceSystem() {
+#if defined(__CUDA_ARCH__)
+  __threadfence_system();
+#endif
+}
+
+// A word of payload that the other side wrote, past caches that may hold an older value.
+template <typename T>
+BELLHOP_HOST_DEVICE inline T LoadPayload(const T* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldcv(p);
+#else
+  return *p;
+#endif
+}
+
+// Nanoseconds since an arbitrary start, for deadlines. A GPU advances it in steps of up to a microsecond or so.
+BELLHOP_HOST_DEVICE inline uint64_t SignalClockNs() {
+#if defined(__CUDA_ARCH__)
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+#else
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+#endif
+}
+
+// Between two looks at a flag.
+BELLHOP_HOST_DEVICE inline void PollPause() {
+#if defined(__CUDA_ARCH__)
+  __nanosleep(64);
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Words that the threads of one group share (shared memory in a kernel). Read them after Sync().
+BELLHOP_HOST_DEVICE inline void AddInGroup(uint32_t* word, uint32_t value) {
+#if defined(__CUDA_ARCH__)
+  atomicAdd_block(word, value);
+#else
+  std::atomic_ref<uint32_t>(*word).fetch_add(value, std::memory_order_relaxed);
+#endif
+}
+BELLHOP_HOST_DEVICE inline void OrInGroup(uint32_t* word, uint32_t value) {
+#if defined(__CUDA_ARCH__)
+  atomicOr_block(word, value);
+#else
+  std::atomic_ref<uint32_t>(*word).fetch_or(value, std::memory_order_relaxed);
+#endif
+}
+
+// A group is a type with rank() in [0, size()), size() and Sync(): a barrier after which every thread sees what the
+// others wrote before it. The leader is rank 0. This one is a thread by itself.
+struct SoloGroup {
+  BELLHOP_HOST_DEVICE int32_t rank() const { return 0; }
+  BELLHOP_HOST_DEVICE int32_t size() const { return 1; }
+  BELLHOP_HOST_DEVICE void Sync() const {}
+};
+
+#if defined(__CUDACC__)
+// All threads of a one-dimensional block.
+struct BlockGroup {
+  __device__ int32_t rank() const { return static_cast<int32_t>(threadIdx.x); }
+  __device__ int32_t size() const { return static_cast<int32_t>(blockDim.x); }
+  __device__ void Sync() const { __syncthreads(); }
+};
+#endif
+
+}  // namespace bellhop::cuda
