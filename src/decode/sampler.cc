@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -74,20 +76,67 @@ size_t FindBlock(HostSpan<const float> logits, size_t at, float limit) {
   return at;
 }
 
-// Why a row cannot be sampled.
-Status NumericFault(HostSpan<const float> logits, std::string_view where) {
+// Why a row cannot be sampled; a mask, unless empty, hides logits.
+Status NumericFault(HostSpan<const float> logits, HostSpan<const uint64_t> allow, std::string_view where) {
   size_t bad = 0, first = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
+    if (!allow.empty() && (allow[i / kScanBlock] >> (i % kScanBlock) & 1) == 0) continue;
     if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
       if (bad++ == 0) first = i;
     }
   }
   if (bad == 0) {
-    return Internal("numeric fault{}: all {} logits are -Inf; check logit_bias and grammar masks", where,
-                    logits.size());
+    return Internal("numeric fault{}: all {} logits{} are -Inf; check logit_bias and grammar masks", where,
+                    logits.size(), allow.empty() ? "" : " or those that the mask allows");
   }
   return Internal("numeric fault{}: {} of {} logits are NaN or +Inf, the first at token {}", where, bad, logits.size(),
                   first);
+}
+
+// What a mask leaves of the 64 logits from `block` on, which is a multiple of kScanBlock.
+uint64_t AllowedBits(HostSpan<const uint64_t> allow, size_t block, size_t vocab) {
+  const uint64_t bits = allow[block / kScanBlock];
+  const size_t left = vocab - block;
+  return left >= kScanBlock ? bits : bits & ((uint64_t{1} << left) - 1);
+}
+
+// The same as Scan over a row whose masked logits are -Inf.
+RowScan ScanAllowed(HostSpan<const float> logits, HostSpan<const uint64_t> allow) {
+  static_assert(kScanBlock == 64, "a block is one word of the mask");
+  RowScan total;
+  for (size_t block = 0; block < logits.size(); block += kScanBlock) {
+    uint64_t bits = AllowedBits(allow, block, logits.size());
+    if (bits == ~uint64_t{0}) {
+      const RowScan scan = Scan(logits.subspan(block, kScanBlock));
+      total.max = std::max(total.max, scan.max);
+      total.has_nan = total.has_nan || scan.has_nan;
+      continue;
+    }
+    for (; bits != 0; bits &= bits - 1) {
+      const float logit = logits[block + static_cast<size_t>(std::countr_zero(bits))];
+      total.max = std::max(total.max, logit);
+      total.has_nan = total.has_nan || std::isnan(logit);
+    }
+  }
+  return total;
+}
+
+// The first allowed token whose logit is `value`; there is one.
+TokenId FindAllowed(HostSpan<const float> logits, HostSpan<const uint64_t> allow, float value) {
+  for (size_t block = 0; block < logits.size(); block += kScanBlock) {
+    for (uint64_t bits = AllowedBits(allow, block, logits.size()); bits != 0; bits &= bits - 1) {
+      const size_t at = block + static_cast<size_t>(std::countr_zero(bits));
+      if (logits[at] == value) return static_cast<TokenId>(at);
+    }
+  }
+  return -1;
+}
+
+bool AllowsAny(HostSpan<const uint64_t> allow, size_t vocab) {
+  for (size_t block = 0; block < vocab; block += kScanBlock) {
+    if (AllowedBits(allow, block, vocab) != 0) return true;
+  }
+  return false;
 }
 
 bool IsFault(const RowScan& scan) { return scan.has_nan || !std::isfinite(scan.max); }
@@ -207,25 +256,40 @@ void Sampler::ApplyBiasAndPenalties(HostSpan<float> logits) {
   }
 }
 
-Result<TokenId> Sampler::Sample(HostSpan<float> logits, uint64_t sequence, uint64_t position) {
+Result<TokenId> Sampler::Sample(HostSpan<float> logits, uint64_t sequence, uint64_t position,
+                                HostSpan<const uint64_t> allow) {
   if (logits.size() != static_cast<size_t>(vocab_size_)) {
     return InvalidArgument("sampler: {} logits for a vocabulary of {}", logits.size(), vocab_size_);
   }
+  if (!allow.empty() && allow.size() < (logits.size() + kScanBlock - 1) / kScanBlock) {
+    return InvalidArgument("sampler: a mask of {} words for a vocabulary of {}", allow.size(), vocab_size_);
+  }
   changes_.clear();
   ApplyBiasAndPenalties(logits);
-  Result<TokenId> token = Choose(logits, sequence, position);
+  Result<TokenId> token = Choose(logits, sequence, position, allow);
   for (size_t i = changes_.size(); i-- > 0;) logits[static_cast<size_t>(changes_[i].id)] = changes_[i].original;
   return token;
 }
 
-Result<TokenId> Sampler::Choose(HostSpan<float> logits, uint64_t sequence, uint64_t position) {
-  const RowScan scan = Scan(logits);
-  if (IsFault(scan)) return NumericFault(logits, fmt::format(" at position {} of sequence {}", position, sequence));
+Result<TokenId> Sampler::Choose(HostSpan<float> logits, uint64_t sequence, uint64_t position,
+                                HostSpan<const uint64_t> allow) {
+  const RowScan scan = allow.empty() ? Scan(logits) : ScanAllowed(logits, allow);
+  if (IsFault(scan)) {
+    const std::string where = fmt::format(" at position {} of sequence {}", position, sequence);
+    if (!allow.empty() && !AllowsAny(allow, logits.size())) {
+      return InvalidArgument(
+          "sampler{}: the mask allows none of {} tokens: the grammar has no continuation that this vocabulary can "
+          "spell; check the grammar",
+          where, vocab_size_);
+    }
+    return NumericFault(logits, allow, where);
+  }
   if (params_.IsGreedy()) {
+    if (!allow.empty()) return FindAllowed(logits, allow, scan.max);
     const size_t block = FindBlock(logits, 0, scan.max);
     return static_cast<TokenId>(std::find(logits.begin() + block, logits.end(), scan.max) - logits.begin());
   }
-  CollectTopK(logits);
+  CollectTopK(logits, allow);
   // top_p and min_p each keep a prefix of the descending order, so min_p may go first and leave less to sort; the mass
   // that top_p refers to is that of all candidates.
   const double mass = params_.top_p < 1.0f ? static_cast<double>(params_.top_p) * Mass(scan.max) : 0.0;
@@ -235,7 +299,7 @@ Result<TokenId> Sampler::Choose(HostSpan<float> logits, uint64_t sequence, uint6
 }
 
 // Rows are scanned in id order, so an entry equal to the worst kept one has a higher id and loses.
-void Sampler::CollectTopK(HostSpan<const float> logits) {
+void Sampler::CollectTopK(HostSpan<const float> logits, HostSpan<const uint64_t> allow) {
   candidates_.clear();
   const size_t k = params_.top_k > 0 ? std::min(static_cast<size_t>(params_.top_k), logits.size()) : logits.size();
   float threshold = kMinusInf;
@@ -250,6 +314,7 @@ void Sampler::CollectTopK(HostSpan<const float> logits) {
     const size_t end = std::min(block + kScanBlock, logits.size());
     for (size_t i = block; i < end; ++i) {
       if (!(logits[i] > threshold)) continue;
+      if (!allow.empty() && (allow[i / kScanBlock] >> (i % kScanBlock) & 1) == 0) continue;
       if (candidates_.size() == candidate_room_) prune();  // with less room than the vocabulary, at least 2k
       if (logits[i] > threshold) candidates_.push_back({logits[i], static_cast<TokenId>(i)});
     }
@@ -314,7 +379,7 @@ Result<float> TopLogprobs(HostSpan<const float> logits, TokenId chosen, HostSpan
     return InvalidArgument("log probabilities: token {} is outside the vocabulary of {}", chosen, logits.size());
   }
   const RowScan scan = Scan(logits);
-  if (IsFault(scan)) return NumericFault(logits, "");
+  if (IsFault(scan)) return NumericFault(logits, {}, "");
   for (TokenLogprob& entry : top) entry = {-1, kMinusInf};
   double total = 0;
   size_t used = 0;

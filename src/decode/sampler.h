@@ -36,6 +36,7 @@ struct SamplingParams {
 
 // One sequence's sampler: parameters, the tokens that penalties see, and buffers made once. Stages, in this order:
 //   logit_bias
+//   mask: a token whose bit is clear has -Inf from here on
 //   penalties, once per distinct token among the last repeat_last_n accepted ones, seen c times:
 //     l = l > 0 ? l / repeat_penalty : l * repeat_penalty; l -= c * frequency_penalty + presence_penalty
 //   greedy: the largest logit, the lowest id among equals
@@ -56,7 +57,10 @@ class Sampler {
   // The token for `position` of `sequence`. Allocates nothing unless it fails. `logits` has vocab_size entries; they
   // are changed during the call and have their values back when it returns. kInternal, "numeric fault": a NaN or +Inf
   // (in the row, or made by penalties), or no logit above -Inf.
-  Result<TokenId> Sample(HostSpan<float> logits, uint64_t sequence, uint64_t position);
+  // `allow`, unless empty, is a mask: bit t % 64 of word t / 64 of token t, words for the whole vocabulary. Logits of
+  // other tokens do not matter, whatever they are. kInvalidArgument when no bit is set.
+  Result<TokenId> Sample(HostSpan<float> logits, uint64_t sequence, uint64_t position,
+                         HostSpan<const uint64_t> allow = {});
 
   // Tells the penalties that `token` is now part of the text. Ids outside the vocabulary are ignored.
   void Accept(TokenId token);
@@ -84,8 +88,8 @@ class Sampler {
   void SetLogit(HostSpan<float> logits, TokenId id, float value);
   void ApplyBiasAndPenalties(HostSpan<float> logits);
   void Penalize(HostSpan<float> logits, TokenId id);
-  Result<TokenId> Choose(HostSpan<float> logits, uint64_t sequence, uint64_t position);
-  void CollectTopK(HostSpan<const float> logits);
+  Result<TokenId> Choose(HostSpan<float> logits, uint64_t sequence, uint64_t position, HostSpan<const uint64_t> allow);
+  void CollectTopK(HostSpan<const float> logits, HostSpan<const uint64_t> allow);
   double Mass(float max) const;           // of the candidates: sum of exp(logit - max)
   void KeepMass(float max, double mass);  // the shortest descending prefix with at least that mass
   void KeepMinP(float max);

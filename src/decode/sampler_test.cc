@@ -474,5 +474,84 @@ TEST(TopLogprobsTest, RefusesBadInput) {
   EXPECT_EQ(TopLogprobs(std::vector<float>{-kInf, -kInf}, 0, {}).status().code(), StatusCode::kInternal);
 }
 
+std::vector<uint64_t> MaskOf(const std::vector<TokenId>& ids, size_t vocab) {
+  std::vector<uint64_t> mask((vocab + 63) / 64, 0);
+  for (const TokenId id : ids) mask[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64);
+  return mask;
+}
+
+TEST(SamplerMask, EqualsMinusInfinityInTheRow) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, 3);
+  for (const size_t vocab : {1u, 63u, 64u, 65u, 200u, 1000u}) {
+    for (const int kept_percent : {2, 50, 100}) {
+      std::vector<float> logits(vocab);
+      for (float& logit : logits) logit = normal(random);
+      std::vector<TokenId> allowed = {static_cast<TokenId>(random() % vocab)};
+      for (size_t i = 0; i < vocab; ++i) {
+        if (static_cast<int>(random() % 100) < kept_percent) allowed.push_back(static_cast<TokenId>(i));
+      }
+      const std::vector<uint64_t> mask = MaskOf(allowed, vocab);
+      std::vector<float> banned = logits;
+      for (size_t i = 0; i < vocab; ++i) {
+        if ((mask[i / 64] >> (i % 64) & 1) == 0) banned[i] = -kInf;
+      }
+      SamplingParams with_stages = {.temperature = 0.7f, .repeat_penalty = 1.3f, .seed = 5};
+      with_stages.logit_bias = {{0, 2.5f}, {static_cast<TokenId>(vocab - 1), -1.0f}};
+      for (const SamplingParams& params : {Plain(), with_stages, SamplingParams{.greedy = true}}) {
+        Sampler masked = Make(params, vocab), reference = Make(params, vocab);
+        for (uint64_t position = 0; position < 40; ++position) {
+          std::vector<float> row = logits;
+          const Result<TokenId> token = masked.Sample(row, 7, position, mask);
+          ASSERT_TRUE(token.ok()) << token.status().ToString();
+          EXPECT_EQ(row, logits);
+          EXPECT_EQ(*token, SampleAt(reference, banned, position, 7));
+          masked.Accept(*token);
+          reference.Accept(*token);
+        }
+      }
+    }
+  }
+}
+
+TEST(SamplerMask, IgnoresWhatItHidesAndSaysWhenNothingIsLeft) {
+  for (const bool greedy : {false, true}) {
+    SamplingParams params = Plain();
+    params.greedy = greedy;
+    params.logit_bias = {{3, -kInf}};
+    Sampler sampler = Make(params, 70);
+    std::vector<float> logits(70, 0.0f);
+    logits[1] = kNan;
+    logits[69] = kInf;
+    EXPECT_EQ(*sampler.Sample(logits, 0, 0, MaskOf({66}, 70)), 66);
+    Result<TokenId> token = sampler.Sample(logits, 0, 0, MaskOf({1, 2}, 70));
+    EXPECT_EQ(token.status().code(), StatusCode::kInternal);
+    EXPECT_NE(token.status().message().find("the first at token 1"), std::string::npos);
+    token = sampler.Sample(logits, 0, 0, MaskOf({}, 70));
+    EXPECT_EQ(token.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(token.status().message().find("allows none of 70 tokens"), std::string::npos);
+    std::vector<uint64_t> beyond = MaskOf({}, 70);
+    beyond[1] = uint64_t{1} << 6;  // token 70
+    EXPECT_EQ(sampler.Sample(logits, 0, 0, beyond).status().code(), StatusCode::kInvalidArgument);
+    token = sampler.Sample(logits, 0, 0, MaskOf({3}, 70));
+    EXPECT_EQ(token.status().code(), StatusCode::kInternal);
+    EXPECT_NE(token.status().message().find("that the mask allows"), std::string::npos);
+    EXPECT_EQ(sampler.Sample(logits, 0, 0, MaskOf({3}, 64)).status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(SamplerMask, AllocatesNothing) {
+  SamplingParams params = {.seed = 1};
+  Sampler sampler = Make(params, 500);
+  std::vector<float> logits(500, 1.0f);
+  const std::vector<uint64_t> mask = MaskOf({4, 70, 499}, 500);
+  const int64_t before = AllocationCount();
+  for (uint64_t position = 0; position < 50; ++position) {
+    const Result<TokenId> token = sampler.Sample(logits, 0, position, mask);
+    ASSERT_TRUE(token.ok());
+  }
+  EXPECT_EQ(AllocationCount(), before);
+}
+
 }  // namespace
 }  // namespace bellhop::decode
