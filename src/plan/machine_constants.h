@@ -1,0 +1,30 @@
+// What placement and prediction know of a machine: measured rates, in GB/s (10^9 bytes per second).
+#pragma once
+
+#include <algorithm>
+
+#include "config/config.h"
+
+namespace bellhop::plan {
+
+struct MachineConstants {
+  double hbm_gbps = 0;
+  double dram_gbps = 0;  // the CPU cold path alone
+  double pcie_gbps = 0;  // kernels that read host memory, alone
+  // Both at the same time.
+  double both_dram_gbps = 0, both_pcie_gbps = 0;
+  double sync_us = 0;  // of a layer that rings
+
+  // At which misses are computed. kAuto: the fastest lane.
+  double MissGbps(config::MissLane lane) const {
+    switch (lane) {
+      case config::MissLane::kCpu: return dram_gbps;
+      case config::MissLane::kPcie: return pcie_gbps;
+      case config::MissLane::kSplit: return both_dram_gbps + both_pcie_gbps;
+      case config::MissLane::kAuto: break;
+    }
+    return std::max({dram_gbps, pcie_gbps, both_dram_gbps + both_pcie_gbps});
+  }
+};
+
+}  // namespace bellhop::plan
