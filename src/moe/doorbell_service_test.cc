@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "moe/doorbell_rig_for_test.h"
+#include "store/slot_table.h"
 #include "sys/clock.h"
 
 namespace bellhop::moe {
@@ -210,6 +211,42 @@ TEST(DoorbellServiceTest, SleepsBetweenSteps) {
     ASSERT_TRUE(rig.service->EndStep().ok());
     EXPECT_TRUE(SameBits(step.y, expected));
   }
+}
+
+// Promotions between steps: a hit's slot always holds the expert that the route asks for.
+TEST(DoorbellServiceTest, ExpertsChangePlacesBetweenSteps) {
+  const std::vector<int32_t> experts{10};
+  Rig rig(experts);
+  auto created = store::SlotTable::Create({{.experts = 10, .slots = {ExpertId(0), ExpertId(1), ExpertId(2)}}});
+  ASSERT_TRUE(created.ok());
+  store::SlotTable& table = **created;
+  std::mt19937 random(9);
+  const LayerId layer(0);
+  for (int s = 0; s < 1000; ++s) {
+    const auto slots = table.ExpertToSlot(layer);
+    const TestPlacement placement{.version = table.version(), .slots = {{slots.begin(), slots.end()}}};
+    const uint64_t step = table.BeginStep();
+    LayerStep work = RandomLayerStep(&random, RandomRows(&random), kUsed, 10);
+    const std::vector<float> expected = ExpectedY(rig.direct.cold.get(), 0, placement, work);
+    ASSERT_TRUE(rig.service->BeginStep().ok());
+    rig.gpu.RunLayer(SoloGroup(), 0, placement, &work);
+    ASSERT_TRUE(rig.service->EndStep().ok());
+    ASSERT_TRUE(SameBits(work.y, expected)) << s;
+    for (size_t r = 0; r < work.ids.size(); ++r) {
+      if (work.route_slots[r] < 0) continue;
+      EXPECT_EQ(table.content(layer, SlotId(work.route_slots[r])).expert, ExpertId(work.ids[r]));
+    }
+    ASSERT_TRUE(table.EndStep(step).ok());
+    const SlotId slot(static_cast<int32_t>(random() % 3));
+    if (table.state(layer, slot) == store::SlotState::kResident) {
+      ASSERT_TRUE(table.Evict(layer, slot).ok());
+    } else if (table.BeginFill(layer, slot, ExpertId(static_cast<int32_t>(random() % 10))).ok()) {
+      ASSERT_TRUE(table.FinishFill(layer, slot, true).ok());
+    }
+    ASSERT_TRUE(table.Publish());
+  }
+  EXPECT_GT(table.version(), 800u);
+  EXPECT_GT(rig.gpu.state().counters.hits, 500u);
 }
 
 TEST(DoorbellServiceTest, RefusesChannelsThatCannotBe) {

@@ -37,8 +37,8 @@ Result<Popularity> PopularityFromCounts(const std::vector<ExpertLayerInfo>& laye
                                         const std::vector<std::vector<uint64_t>>& counts);
 
 // A profile holds the order of experts and no counts. In a layer whose experts are spread evenly over the order, the
-// first part f of them is taken to get the share f^kRankedShareExponent of the routes, which gives the hit rates
-// published for 25, 50 and 75 % of the experts in slots (58, 77, 90 %; docs/decisions/0011-doorbell-and-placement.md).
+// first part f of them is taken to get the share f^kRankedShareExponent of the routes, which gives hit
+// rates of 58, 76 and 89 % for 25, 50 and 75 % of the experts in slots (docs/decisions/0011-doorbell-and-placement.md).
 // Pairs that the profile does not list come last. kInvalidArgument for a profile of another model.
 inline constexpr double kRankedShareExponent = 0.393;
 Result<Popularity> PopularityFromProfile(const std::vector<ExpertLayerInfo>& layers, const ExpertProfile& profile);

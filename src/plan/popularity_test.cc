@@ -99,8 +99,8 @@ TEST(PopularityTest, AProfileSurvivesItsFile) {
   EXPECT_GT(popularity->routes[1][0], popularity->routes[1][2]);
 }
 
-// The published hit rates that the exponent stands for.
-TEST(PopularityTest, TheFirstPartOfAProfileHoldsThePublishedShareOfRoutes) {
+// The hit rates that the exponent stands for.
+TEST(PopularityTest, TheFirstPartOfAProfileHoldsItsShareOfRoutes) {
   const auto layers = Layers(4, 128, 1);
   ExpertProfile profile{.layers = 4, .experts = 128, .ranked = {}};
   for (int32_t e = 0; e < 128; ++e) {
@@ -108,8 +108,8 @@ TEST(PopularityTest, TheFirstPartOfAProfileHoldsThePublishedShareOfRoutes) {
   }
   const auto popularity = PopularityFromProfile(layers, profile);
   ASSERT_TRUE(popularity.ok());
-  const std::pair<int, double> published[] = {{32, 0.58}, {64, 0.77}, {96, 0.90}};
-  for (const auto& [experts, share] : published) {
+  const std::pair<int, double> expected[] = {{32, 0.58}, {64, 0.77}, {96, 0.90}};
+  for (const auto& [experts, share] : expected) {
     double sum = 0;
     for (int e = 0; e < experts; ++e) sum += popularity->routes[3][static_cast<size_t>(e)];
     EXPECT_NEAR(sum, share, 0.015) << experts;
