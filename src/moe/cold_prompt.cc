@@ -78,7 +78,7 @@ void ColdPrompt::PrepareJobs(HostSpan<const PromptGroup> groups, const std::atom
     return a.group < b.group;
   });
   std::byte* at = workspace_.bytes().data();
-  panels_ = fc1_units_ = fc2_units_ = 0;
+  pack_groups_ = fc1_units_ = fc2_units_ = 0;
   const int64_t fc2_rows = small_tiles_fc2_ ? CpuContext::kTileRows / 2 : CpuContext::kTileRows;
   for (Job& job : jobs_) {
     const Expert& expert = *job.group->expert;
@@ -86,23 +86,21 @@ void ColdPrompt::PrepareJobs(HostSpan<const PromptGroup> groups, const std::atom
     job.packed_x = at;
     job.packed_h = at + GemmPackedBytes(count, hidden);
     at = job.packed_h + GemmPackedBytes(count, inner);
-    job.first_panel = panels_;
+    job.first_pack = pack_groups_;
     job.first_fc1 = fc1_units_;
     job.first_fc2 = fc2_units_;
-    panels_ += GemmPaddedRows(count) / kGemmPanelRows;
+    pack_groups_ += PackedGroups(count, hidden);
     fc1_units_ += CeilDiv(count, CpuContext::ChunkRows(hidden)) * CeilDiv(inner, Fc1Rows(expert));
     fc2_units_ += CeilDiv(count, CpuContext::ChunkRows(inner)) * CeilDiv(hidden, fc2_rows);
   }
 }
 
-void ColdPrompt::PackPanels(MatView<const float> x, RowRange panels) const {
+void ColdPrompt::Pack(MatView<const float> x, RowRange groups) const {
   for (const Job& job : jobs_) {
-    const int64_t count = job.group->count, job_panels = GemmPaddedRows(count) / kGemmPanelRows;
-    const int64_t begin = std::max<int64_t>(panels.begin - job.first_panel, 0);
-    const int64_t end = std::min(panels.end - job.first_panel, job_panels);
-    if (begin >= end) continue;
-    const RowRange rows{begin * kGemmPanelRows, std::min(end * kGemmPanelRows, count)};
-    cpu_.gemm->pack(x, job.group->rows, rows, job.packed_x);
+    const int64_t count = job.group->count;
+    const int64_t begin = std::max<int64_t>(groups.begin - job.first_pack, 0);
+    const int64_t end = std::min(groups.end - job.first_pack, PackedGroups(count, x.cols));
+    if (begin < end) PackGroups(*cpu_.gemm, x, job.group->rows, count, {begin, end}, job.packed_x);
   }
 }
 
@@ -138,6 +136,25 @@ ColdPrompt::Unit ColdPrompt::Fc2UnitAt(int64_t index) const {
   const UnitPlace place = PlaceUnit(index - job.first_fc2, job.group->count, CpuContext::ChunkRows(expert.inner()),
                                     expert.hidden(), unit_rows);
   return {&job, place.first_row, place.rows, place.outputs};
+}
+
+auto ColdPrompt::FirstFc1Prefetch(int worker) const {
+  RowPrefetch gate, up;
+  if (const int64_t first = fc1_work_.First(worker); first >= 0) {
+    const Unit unit = Fc1UnitAt(first);
+    const Expert& expert = *unit.job->group->expert;
+    const bool interleaved = expert.layout == store::Fc1Layout::kInterleaved;
+    gate = {expert.gate, interleaved ? RowRange{2 * unit.outputs.begin, 2 * unit.outputs.end} : unit.outputs};
+    if (expert.layout == store::Fc1Layout::kSeparate) up = {expert.up, unit.outputs};
+  }
+  return [gate, up]() mutable { return gate() || up(); };
+}
+
+RowPrefetch ColdPrompt::FirstFc2Prefetch(int worker) const {
+  const int64_t first = fc2_work_.First(worker);
+  if (first < 0) return {};
+  const Unit unit = Fc2UnitAt(first);
+  return {unit.job->group->expert->down, unit.outputs};
 }
 
 void ColdPrompt::RunFc1(const Unit& unit, int worker) const {
@@ -206,13 +223,13 @@ void ColdPrompt::Run(HostSpan<const PromptGroup> groups, MatView<const float> x,
   fc1_work_.Reset(fc1_units_);
   fc2_work_.Reset(fc2_units_);
   cpu_.pool->Run([&](int worker, int workers) {
-    PackPanels(x, sys::WorkerPool::Split(panels_, 1, worker, workers));
-    barrier_.Wait(worker);
+    Pack(x, sys::WorkerPool::Split(pack_groups_, 1, worker, workers));
+    barrier_.Wait(worker, FirstFc1Prefetch(worker));
     for (int64_t index; (index = fc1_work_.Next(worker)) >= 0;) {
       const Unit unit = Fc1UnitAt(index);
       if (WaitUntilReady(ready, unit.job->group->id)) RunFc1(unit, worker);
     }
-    barrier_.Wait(worker);
+    barrier_.Wait(worker, FirstFc2Prefetch(worker));
     for (int64_t index; (index = fc2_work_.Next(worker)) >= 0;) {
       const Unit unit = Fc2UnitAt(index);
       if (WaitUntilReady(ready, unit.job->group->id)) RunFc2(unit, out_stride, worker);

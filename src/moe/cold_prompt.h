@@ -52,8 +52,8 @@ class ColdPrompt {
     bool loading = false;
     std::byte* packed_x = nullptr;  // [count] rows of hidden columns
     std::byte* packed_h = nullptr;  // [count] rows of inner columns
-    // The first panel and units of this group among all.
-    int64_t first_panel = 0, first_fc1 = 0, first_fc2 = 0;
+    // The first groups of packed columns and units of this group among all.
+    int64_t first_pack = 0, first_fc1 = 0, first_fc2 = 0;
   };
   // Some rows of a group and some rows of a matrix.
   struct Unit {
@@ -66,9 +66,12 @@ class ColdPrompt {
   void PrepareJobs(HostSpan<const PromptGroup> groups, const std::atomic<ExpertReady>* ready);
   int64_t Fc1Rows(const Expert& expert) const;
   void ChooseUnitSizes(HostSpan<const PromptGroup> groups);
-  void PackPanels(MatView<const float> x, RowRange panels) const;
+  void Pack(MatView<const float> x, RowRange groups) const;
   Unit Fc1UnitAt(int64_t index) const;
   Unit Fc2UnitAt(int64_t index) const;
+  // For the waits before fc1 and fc2: the worker's first weights.
+  auto FirstFc1Prefetch(int worker) const;
+  RowPrefetch FirstFc2Prefetch(int worker) const;
   void RunFc1(const Unit& unit, int worker) const;
   void RunFc2(const Unit& unit, int64_t out_stride, int worker) const;
 
@@ -79,7 +82,7 @@ class ColdPrompt {
   std::vector<Job> jobs_;
   std::vector<float> ones_;  // to add a bias to a whole row of products
   bool small_tiles_fc1_ = false, small_tiles_fc2_ = false;
-  int64_t panels_ = 0, fc1_units_ = 0, fc2_units_ = 0;  // of the running call
+  int64_t pack_groups_ = 0, fc1_units_ = 0, fc2_units_ = 0;  // of the running call
   sys::WorkRanges fc1_work_, fc2_work_;
   sys::PhaseBarrier barrier_;
 };

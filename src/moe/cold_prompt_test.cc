@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "quant/random_weights.h"
 
@@ -240,10 +242,43 @@ TEST(ColdPromptTest, LargeGroupsAndEveryThreadCountGiveTheSameBits) {
   const sys::CpuCaps caps = sys::DetectCpu();
   Layer layer(Fc1Layout::kSeparate, WeightFormat::kQ4_0, WeightFormat::kF16, {300, 16, 0, 65}, 9);
   const std::vector<float> want = layer.Expected(numerics);
-  for (const int threads : {1, 2, 5}) {
+  for (const int threads : {1, 2, 5, 16}) {
     Runner runner(caps, threads, numerics, layer.routes, 4);
     for (int repeat = 0; repeat < 2; ++repeat) {
       EXPECT_TRUE(SameBits(layer.Run(runner.prompt(), numerics, caps), want)) << threads << " threads";
+    }
+  }
+}
+
+// Workers share the groups of columns of few panels: however they are cut, the packed bytes are those of one call.
+TEST(ColdPromptTest, PackingByGroupsOfColumnsGivesTheSameBytes) {
+  std::mt19937_64 random(21);
+  for (const std::string_view isa : {"reference", "avx2", "avx512", "amx"}) {
+    const auto caps = sys::LimitIsa(sys::DetectCpu(), isa);
+    if (!caps.ok()) continue;
+    const kernels::GemmKernel& gemm = *kernels::SelectGemm(*caps);
+    for (const auto& [count, cols] : {std::pair<int64_t, int64_t>{64, 320}, {37, 102}, {1, 31}, {16, 33}, {20, 64}}) {
+      const int64_t stride = cols + 5, x_rows = 50;
+      const std::vector<float> data = Normal((count + x_rows) * stride, random);
+      std::vector<int32_t> rows;
+      for (int64_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(random() % x_rows));
+      const auto bytes = static_cast<uint64_t>(kernels::GemmPackedBytes(count, cols));
+      auto want = sys::AlignedBuffer::Create(bytes, MemoryTag::kWorkspace);
+      auto got = sys::AlignedBuffer::Create(bytes, MemoryTag::kWorkspace);
+      for (const int32_t* chosen : {static_cast<const int32_t*>(nullptr), static_cast<const int32_t*>(rows.data())}) {
+        const MatView<const float> x{data.data(), chosen == nullptr ? count : x_rows, cols, stride};
+        gemm.pack(x, chosen, {0, count}, want->bytes().data());
+        const int64_t groups = PackedGroups(count, cols);
+        EXPECT_EQ(static_cast<uint64_t>(groups) * kernels::kGemmGroup * kernels::kGemmPanelRows * 2, bytes);
+        for (const int64_t share : {int64_t{1}, int64_t{3}, groups}) {
+          std::memset(got->bytes().data(), 0x7F, bytes);
+          for (int64_t g = 0; g < groups; g += share) {
+            PackGroups(gemm, x, chosen, count, {g, std::min(g + share, groups)}, got->bytes().data());
+          }
+          EXPECT_EQ(std::memcmp(got->bytes().data(), want->bytes().data(), bytes), 0)
+              << isa << " " << count << " x " << cols << " shares of " << share;
+        }
+      }
     }
   }
 }

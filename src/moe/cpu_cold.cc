@@ -239,22 +239,14 @@ void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
   }
 }
 
-// Idle work of a worker that waits for the slowest fc1 unit: its first weights of fc2, which do not depend on fc1, come
-// into L2, 1 KiB a slice.
-auto CpuColdPath::FirstFc2Prefetch(int worker) const {
+// For the wait for the slowest fc1 unit: the worker's first weights of fc2, which do not depend on fc1.
+RowPrefetch CpuColdPath::FirstFc2Prefetch(int worker) const {
   const int64_t first = fc2_work_.First(worker);
-  const std::byte* at = nullptr;
-  int64_t left = 0;
-  if (first >= 0) {
-    const Place place = PlaceOf(first, fc2_units_per_job_, fc2_unit_rows_);
-    const Linear& down = place.job->expert.down;
-    at = RowBytesAt(down, place.row);
-    left = std::min(kIdlePrefetchRows, options_.hidden - place.row) * down.weights.planes[0].row_bytes;
-  }
-  return [at, left]() mutable {
-    for (int line = 0; line < 16 && left > 0; ++line, at += 64, left -= 64) __builtin_prefetch(at, 0, 2);
-    return left > 0;
-  };
+  if (first < 0) return {};
+  const Place place = PlaceOf(first, fc2_units_per_job_, fc2_unit_rows_);
+  const Linear& down = place.job->expert.down;
+  if (place.row >= down.rows()) return {};
+  return {down, {place.row, std::min(place.row + kIdlePrefetchRows, down.rows())}};
 }
 
 void CpuColdPath::RunDecode(const ColdRequest& request) {

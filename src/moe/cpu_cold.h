@@ -81,7 +81,7 @@ class CpuColdPath {
     int64_t row;
   };
   Place PlaceOf(int64_t unit, int64_t units_per_job, int64_t unit_rows) const;
-  auto FirstFc2Prefetch(int worker) const;
+  RowPrefetch FirstFc2Prefetch(int worker) const;
   void Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
   void Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
   void Combine(const ColdRequest& request, RowRange columns) const;

@@ -58,6 +58,7 @@ Result<std::unique_ptr<CpuContext>> CpuContext::Create(sys::WorkerPool* pool, co
   cpu->max_cols = max_cols;
   cpu->max_rows = max_rows;
   cpu->work_ = std::make_unique<sys::WorkRanges>(pool->size());
+  cpu->barrier_ = std::make_unique<sys::PhaseBarrier>(pool->size());
   for (int w = 0; w < pool->size(); ++w) {
     BELLHOP_TRY_ASSIGN(sys::AlignedBuffer scratch,
                        sys::AlignedBuffer::Create(WorkerBytes(max_cols), MemoryTag::kWorkspace));
@@ -83,6 +84,23 @@ Result<Linear> MakeLinear(const quant::QuantView& weights, const float* bias, fl
     if (std::find(notes->begin(), notes->end(), note) == notes->end()) notes->push_back(std::move(note));
   }
   return linear;
+}
+
+// A panel is stored column pair by column pair, so columns of one panel are packed as a matrix of their own.
+void PackGroups(const kernels::GemmKernel& gemm, MatView<const float> x, const int32_t* rows, int64_t count,
+                RowRange groups, std::byte* packed) {
+  using kernels::kGemmGroup, kernels::kGemmPanelRows;
+  const int64_t per_panel = kernels::GemmPaddedColumns(x.cols) / kGemmGroup;
+  for (int64_t g = groups.begin; g < groups.end;) {
+    const int64_t panel = g / per_panel, end = std::min(groups.end, (panel + 1) * per_panel);
+    const int64_t first_row = panel * kGemmPanelRows, n = std::min(kGemmPanelRows, count - first_row);
+    const int64_t column = g % per_panel * kGemmGroup;
+    const int64_t columns = std::min((end - panel * per_panel) * kGemmGroup, x.cols) - column;
+    const float* from = x.data + column + (rows == nullptr ? first_row * x.stride : 0);
+    gemm.pack({from, rows == nullptr ? n : x.rows, columns, x.stride}, rows == nullptr ? nullptr : rows + first_row,
+              {0, n}, packed + panel * kernels::GemmPanelBytes(x.cols) + kernels::GemmPanelBytes(column));
+    g = end;
+  }
 }
 
 void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
@@ -153,14 +171,15 @@ int64_t UnitRows(int64_t total, int64_t chunks, int workers) {
 }
 
 void RunPrompt(const CpuContext& cpu, HostSpan<const LinearJob> jobs, MatView<const float> x, int64_t total) {
-  cpu.pool->ParallelFor(x.rows, kernels::kGemmPanelRows,
-                        [&](RowRange rows) { cpu.gemm->pack(x, nullptr, rows, cpu.packed()); });
+  const int64_t groups = PackedGroups(x.rows, x.cols);
   const int64_t chunk_rows = CpuContext::ChunkRows(x.cols), chunks = CeilDiv(x.rows, chunk_rows);
   const int64_t unit_rows = UnitRows(total, chunks, cpu.pool->size()), units_per_chunk = CeilDiv(total, unit_rows);
   // Units are taken from a shared counter, chunk by chunk, so that the rows of a chunk stay in a worker's L2. Which
   // worker computes a unit does not change its result.
   std::atomic<int64_t> next{0};
-  cpu.pool->Run([&](int worker, int) {
+  cpu.pool->Run([&](int worker, int workers) {
+    PackGroups(*cpu.gemm, x, nullptr, x.rows, sys::WorkerPool::Split(groups, 1, worker, workers), cpu.packed());
+    cpu.barrier().Wait(worker);
     for (int64_t unit; (unit = next.fetch_add(1, std::memory_order_relaxed)) < chunks * units_per_chunk;) {
       const int64_t first = unit / units_per_chunk * chunk_rows, rows = std::min(chunk_rows, x.rows - first);
       const PackedRows chunk{cpu.packed() + kernels::GemmPackedBytes(first, x.cols), rows, x.cols};

@@ -15,6 +15,7 @@
 #include "kernels/vec_ops.h"
 #include "quant/quant_view.h"
 #include "sys/aligned_buffer.h"
+#include "sys/phase_barrier.h"
 #include "sys/work_ranges.h"
 #include "sys/worker_pool.h"
 
@@ -56,6 +57,8 @@ struct CpuContext {
   }
   // Shares the units of one phase at a time.
   sys::WorkRanges& work() const { return *work_; }
+  // Between the parts of one phase.
+  sys::PhaseBarrier& barrier() const { return *barrier_; }
   // Shared: max_rows packed rows of max_cols columns.
   std::byte* packed() const { return packed_.bytes().data(); }
 
@@ -68,6 +71,7 @@ struct CpuContext {
   std::vector<sys::AlignedBuffer> scratch_;  // [worker]
   sys::AlignedBuffer packed_;
   std::unique_ptr<sys::WorkRanges> work_;
+  std::unique_ptr<sys::PhaseBarrier> barrier_;
 };
 
 // A weight matrix with its kernels chosen: y = scale * (W x) + bias.
@@ -88,6 +92,33 @@ struct Linear {
 // kUnsupported when the format has no kernels. A format that only the reference kernel serves is named in `notes`.
 Result<Linear> MakeLinear(const quant::QuantView& weights, const float* bias, float scale, const sys::CpuCaps& caps,
                           std::vector<std::string>* notes);
+
+// Idle work of a worker that waits at a barrier: the code bytes of some weight rows come into L2, 1 KiB a call. False:
+// nothing is left.
+class RowPrefetch {
+ public:
+  RowPrefetch() = default;
+  RowPrefetch(const Linear& linear, RowRange rows)
+      : at_(linear.weights.Row(rows.begin)), left_(rows.size() * linear.weights.planes[0].row_bytes) {}
+  bool operator()() {
+    for (int line = 0; line < 16 && left_ > 0; ++line, at_ += 64, left_ -= 64) __builtin_prefetch(at_, 0, 2);
+    return left_ > 0;
+  }
+
+ private:
+  const std::byte* at_ = nullptr;
+  int64_t left_ = 0;
+};
+
+// Groups of 32 columns of a packed matrix of x.cols columns and `rows` rows, counted panel by panel: what workers can
+// share when there are few panels.
+inline int64_t PackedGroups(int64_t rows, int64_t cols) {
+  return kernels::GemmPaddedRows(rows) / kernels::kGemmPanelRows *
+         (kernels::GemmPaddedColumns(cols) / kernels::kGemmGroup);
+}
+// Packs some of these groups; packed row i < count is row rows[i] of x, or i when rows is null.
+void PackGroups(const kernels::GemmKernel& gemm, MatView<const float> x, const int32_t* rows, int64_t count,
+                RowRange groups, std::byte* packed);
 
 // The serial part: output rows `range` of y(m, r) for all rows of x.
 // `next`: weights that the caller reads after this call, to prefetch; null: nothing known.
