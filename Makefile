@@ -3,7 +3,7 @@ JOBS ?= $(shell nproc)
 MODEL ?= models/tiny-moe-q4_0.gguf
 PROMPT ?= The captain looked at the sea
 # Tests that ThreadSanitizer runs: those with threads of their own.
-TSAN_TESTS ?= worker_pool_test sys_test doorbell_test
+TSAN_TESTS ?= worker_pool_test sys_test cuda_test doorbell_test
 
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 space := $(subst ,, )

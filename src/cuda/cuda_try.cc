@@ -26,4 +26,32 @@ Status CudaStatus(cudaError_t error, std::string_view expression) {
   }
 }
 
+bool IsStickyError(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorContained:
+    case cudaErrorUnknown: return true;
+    default: return false;
+  }
+}
+
+Status CheckCuda(Device* device, cudaError_t error, std::string_view expression) {
+  if (error == cudaSuccess) return Status();
+  (void)cudaGetLastError();
+  Status status = CudaStatus(error, expression).WithContext(fmt::format("GPU {}", device->id().value));
+  if (!IsStickyError(error)) return status;
+  return device->poison().Set(CudaError("{}; the device's state is lost: restart the program", status.message()));
+}
+
 }  // namespace bellhop::cuda

@@ -1,5 +1,7 @@
 #include "cuda/doorbell_kernels.h"
 
+#include "cuda/launch.h"
+
 namespace bellhop::cuda {
 namespace {
 
@@ -21,21 +23,25 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t LaunchClearRowErrors(DoorbellState* state, cudaStream_t stream) {
-  ClearRowErrorsKernel<<<1, kDoorbellMaxRows, 0, stream>>>(state);
-  return cudaGetLastError();
+cudaError_t LaunchClearRowErrors(DoorbellState* state, const LaunchQueue& queue) {
+  return Launch(queue, {.name = "clear row errors", .bytes = sizeof state->rows},
+                {.grid = dim3(1), .block = dim3(kDoorbellMaxRows)}, ClearRowErrorsKernel, state);
 }
 
 cudaError_t LaunchClassifyAndRing(const ClassifyArgs& args, const DoorbellChannel& channel, DoorbellState* state,
-                                  cudaStream_t stream) {
-  ClassifyAndRingKernel<<<1, kThreads, 0, stream>>>(args, channel, state);
-  return cudaGetLastError();
+                                  const LaunchQueue& queue) {
+  // At most: rows without a miss stay where they are.
+  const auto routes = static_cast<uint64_t>(args.rows) * static_cast<uint64_t>(args.used);
+  const auto floats = static_cast<uint64_t>(args.rows) * static_cast<uint64_t>(channel.hidden);
+  return Launch(queue, {.name = "classify and ring", .bytes = routes * 20 + floats * 8},
+                {.grid = dim3(1), .block = dim3(kThreads)}, ClassifyAndRingKernel, args, channel, state);
 }
 
 cudaError_t LaunchWaitAndAccumulate(const WaitArgs& args, const DoorbellChannel& channel, DoorbellState* state,
-                                    cudaStream_t stream) {
-  WaitAndAccumulateKernel<<<1, kThreads, 0, stream>>>(args, channel, state);
-  return cudaGetLastError();
+                                    const LaunchQueue& queue) {
+  const auto floats = static_cast<uint64_t>(channel.max_rows) * static_cast<uint64_t>(channel.hidden);
+  return Launch(queue, {.name = "wait and accumulate", .bytes = floats * 12},
+                {.grid = dim3(1), .block = dim3(kThreads)}, WaitAndAccumulateKernel, args, channel, state);
 }
 
 }  // namespace bellhop::cuda

@@ -1,19 +1,20 @@
-// The doorbell's two steps as kernels of their own, one block each. CUDA builds alone.
+// The doorbell's steps as kernels of their own, one block each. CUDA builds alone.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "cuda/doorbell_protocol.h"
+#include "cuda/launch_queue.h"
 
 namespace bellhop::cuda {
 
 // Clears the row errors of the step before; first in a step.
-cudaError_t LaunchClearRowErrors(DoorbellState* state, cudaStream_t stream);
+cudaError_t LaunchClearRowErrors(DoorbellState* state, const LaunchQueue& queue);
 // ClassifyAndRing; all pointers of args and the state are device memory, the channel is mapped host memory.
 cudaError_t LaunchClassifyAndRing(const ClassifyArgs& args, const DoorbellChannel& channel, DoorbellState* state,
-                                  cudaStream_t stream);
+                                  const LaunchQueue& queue);
 // WaitAndAccumulate, behind everything that does not need its result: it holds one SM until the CPU has answered.
 cudaError_t LaunchWaitAndAccumulate(const WaitArgs& args, const DoorbellChannel& channel, DoorbellState* state,
-                                    cudaStream_t stream);
+                                    const LaunchQueue& queue);
 
 }  // namespace bellhop::cuda

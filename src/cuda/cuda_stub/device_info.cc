@@ -1,16 +1,11 @@
 #include "cuda/device_info.h"
 
+#include "cuda/cuda_stub/no_cuda.h"
+
 namespace bellhop::cuda {
-namespace {
-
-Status NoCuda() {
-  return Unsupported(
-      "this binary was built without CUDA; use a build with -DBELLHOP_CUDA=ON, or run with --device cpu");
-}
-
-}  // namespace
 
 bool BuiltWithCuda() { return false; }
 Result<std::vector<DeviceInfo>> ListDevices() { return NoCuda(); }
 Result<ProbeResult> ProbeDevice(DeviceId device) { return NoCuda(); }
+
 }  // namespace bellhop::cuda
