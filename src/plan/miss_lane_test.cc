@@ -1,0 +1,81 @@
+#include "plan/miss_lane.h"
+
+#include <gtest/gtest.h>
+
+namespace bellhop::plan {
+namespace {
+
+using config::MissLane;
+
+constexpr MachineConstants kServer{
+    .hbm_gbps = 4625, .dram_gbps = 90, .pcie_gbps = 50, .both_dram_gbps = 80, .both_pcie_gbps = 40, .sync_us = 4};
+
+TEST(MissLaneTest, AskedLanesAreTaken) {
+  const auto cpu = ChooseMissLane(MissLane::kCpu, kServer, 9'000'000, false);
+  ASSERT_TRUE(cpu.ok());
+  EXPECT_EQ(cpu->lane, MissLane::kCpu);
+  EXPECT_DOUBLE_EQ(cpu->cpu_share, 1);
+  EXPECT_DOUBLE_EQ(cpu->us, 104);
+  const auto pcie = ChooseMissLane(MissLane::kPcie, kServer, 9'000'000, true);
+  ASSERT_TRUE(pcie.ok());
+  EXPECT_DOUBLE_EQ(pcie->cpu_share, 0);
+  EXPECT_DOUBLE_EQ(pcie->us, 180);
+}
+
+TEST(MissLaneTest, SharesOfASplitEndTogether) {
+  for (const uint64_t bytes : {500'000, 2'650'000, 100'000'000}) {
+    const auto split = ChooseMissLane(MissLane::kSplit, kServer, bytes, false);
+    ASSERT_TRUE(split.ok());
+    const double cpu = 4 + split->cpu_share * static_cast<double>(bytes) / 80e3;
+    const double pcie = (1 - split->cpu_share) * static_cast<double>(bytes) / 40e3;
+    EXPECT_NEAR(cpu, pcie, 1e-9);
+    EXPECT_NEAR(split->us, cpu, 1e-9);
+    EXPECT_LT(split->cpu_share, 2.0 / 3);  // the doorbell takes from the CPU's part
+  }
+  EXPECT_DOUBLE_EQ(ChooseMissLane(MissLane::kSplit, kServer, 1000, false)->cpu_share, 0);
+  EXPECT_DOUBLE_EQ(ChooseMissLane(MissLane::kSplit, kServer, 0, false)->cpu_share, 0);
+}
+
+TEST(MissLaneTest, AutoTakesTheFastest) {
+  EXPECT_EQ(ChooseMissLane(MissLane::kAuto, kServer, 50'000'000, false)->lane, MissLane::kSplit);
+  EXPECT_EQ(ChooseMissLane(MissLane::kAuto, kServer, 50'000'000, true)->lane, MissLane::kCpu);
+  EXPECT_EQ(ChooseMissLane(MissLane::kAuto, kServer, 10'000, false)->lane, MissLane::kPcie);  // less than a doorbell
+  MachineConstants small = kServer;  // two slow cores: the link does most
+  small.dram_gbps = 20;
+  small.both_dram_gbps = 12;
+  EXPECT_EQ(ChooseMissLane(MissLane::kAuto, small, 50'000'000, true)->lane, MissLane::kPcie);
+  const auto split = ChooseMissLane(MissLane::kAuto, small, 50'000'000, false);
+  EXPECT_EQ(split->lane, MissLane::kSplit);
+  EXPECT_LT(split->cpu_share, 0.25);
+}
+
+TEST(MissLaneTest, LanesThatCannotBeHadAreErrors) {
+  EXPECT_NE(ChooseMissLane(MissLane::kSplit, kServer, 1, true).status().message().find("--deterministic"),
+            std::string::npos);
+  for (const MissLane lane : {MissLane::kCpu, MissLane::kPcie, MissLane::kSplit, MissLane::kAuto}) {
+    const auto refused = ChooseMissLane(lane, {.hbm_gbps = 1}, 1, false);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.status().message().find("bellhop doctor"), std::string::npos);
+  }
+  MachineConstants no_pcie{.hbm_gbps = 1, .dram_gbps = 9};
+  EXPECT_EQ(ChooseMissLane(MissLane::kAuto, no_pcie, 1, false)->lane, MissLane::kCpu);
+}
+
+TEST(MissLaneTest, PartsAreWholeBlocks) {
+  EXPECT_EQ(CpuInner(0.5, 768, 256), 512);  // the nearest, halves upwards
+  EXPECT_EQ(CpuInner(0.4, 768, 256), 256);
+  EXPECT_EQ(CpuInner(0, 768, 256), 0);
+  EXPECT_EQ(CpuInner(1, 768, 256), 768);
+  EXPECT_EQ(CpuInner(1, 800, 256), 800);
+  EXPECT_EQ(CpuInner(0.9, 800, 256), 768);
+  EXPECT_EQ(CpuInner(0.99, 900, 256), 900);
+  for (int share = 0; share <= 100; ++share) {
+    const int64_t inner = CpuInner(share / 100.0, 1408, 32);
+    EXPECT_EQ(inner % 32, 0);
+    EXPECT_NEAR(static_cast<double>(inner), 14.08 * share, 16.001);
+  }
+}
+
+}  // namespace
+}  // namespace bellhop::plan
