@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 512;  // 16 bytes each are a row of hidden size 2048
 
-__global__ void ClearRowErrorsKernel(DoorbellState* state) { ClearRowErrors(BlockGroup(), state); }
+__global__ void BeginStepKernel(DoorbellState* state) { BeginDeviceStep(BlockGroup(), state); }
 
 __global__ void __launch_bounds__(kThreads)
     ClassifyAndRingKernel(ClassifyArgs args, DoorbellChannel channel, DoorbellState* state) {
@@ -23,9 +23,9 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t LaunchClearRowErrors(DoorbellState* state, const LaunchQueue& queue) {
-  return Launch(queue, {.name = "clear row errors", .bytes = sizeof state->rows},
-                {.grid = dim3(1), .block = dim3(kDoorbellMaxRows)}, ClearRowErrorsKernel, state);
+cudaError_t LaunchBeginStep(DoorbellState* state, const LaunchQueue& queue) {
+  return Launch(queue, {.name = "begin step", .bytes = sizeof state->rows},
+                {.grid = dim3(1), .block = dim3(kDoorbellMaxRows)}, BeginStepKernel, state);
 }
 
 cudaError_t LaunchClassifyAndRing(const ClassifyArgs& args, const DoorbellChannel& channel, DoorbellState* state,

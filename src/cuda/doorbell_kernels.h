@@ -8,8 +8,8 @@
 
 namespace bellhop::cuda {
 
-// Clears the row errors of the step before; first in a step.
-cudaError_t LaunchClearRowErrors(DoorbellState* state, const LaunchQueue& queue);
+// BeginDeviceStep.
+cudaError_t LaunchBeginStep(DoorbellState* state, const LaunchQueue& queue);
 // ClassifyAndRing; all pointers of args and the state are device memory, the channel is mapped host memory.
 cudaError_t LaunchClassifyAndRing(const ClassifyArgs& args, const DoorbellChannel& channel, DoorbellState* state,
                                   const LaunchQueue& queue);

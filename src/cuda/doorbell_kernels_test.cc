@@ -94,7 +94,7 @@ class DoorbellKernelsTest : public testing::Test {
     auto* step = step_.as<StepData>().data();
     auto* state = state_.as<DoorbellState>().data();
     BELLHOP_TRY(CopyToDevice(step_.bytes(), host_.bytes(), stream));
-    BELLHOP_CUDA_CHECK(device_.get(), LaunchClearRowErrors(state, stream.queue()));
+    BELLHOP_CUDA_CHECK(device_.get(), LaunchBeginStep(state, stream.queue()));
     for (int32_t l = 0; l < kLayers; ++l) {
       const ClassifyArgs classify{.layer = l,
                                   .rows = kRows,

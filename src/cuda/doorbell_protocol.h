@@ -60,6 +60,7 @@ struct RowError {
 // Always on, read on demand. In device memory, never in the channel.
 struct DoorbellCounters {
   uint64_t hits = 0, misses = 0;  // routes
+  uint64_t experts = 0;           // distinct ones of each step and layer, where ClassifyArgs::last_steps is given
   uint64_t dropped = 0;           // routes of rows that had failed
   uint64_t rings = 0;             // layers with misses
   uint64_t zero_cold = 0;         // layers without
@@ -68,6 +69,7 @@ struct DoorbellCounters {
 
 // One per stream, in device memory; zeroed once.
 struct DoorbellState {
+  uint64_t steps = 0;
   uint64_t rings = 0;         // sequence number of the last ring
   uint64_t completed = 0;     // of the last one that was waited for successfully
   uint64_t pending = 0;       // what the layer's wait has to wait for; 0: nothing
@@ -129,10 +131,11 @@ struct ClassifyArgs {
   int64_t x_stride = 0;
   int32_t* route_slots = nullptr;    // out [rows][used]: slot, kMissRoute or kDroppedRoute
   uint32_t* route_counts = nullptr;  // [experts], += 1 for each route; null: none
+  uint32_t* last_steps = nullptr;    // [experts], zeroed once: the step that chose it last; null: not counted
 };
 
 struct ClassifyScratch {
-  uint32_t hits, misses, miss_rows, bad_rows, ring;
+  uint32_t hits, misses, experts, miss_rows, bad_rows, ring;
 };
 
 struct WaitArgs {
@@ -216,17 +219,21 @@ BELLHOP_HOST_DEVICE void FindBadRows(const Group& group, const ClassifyArgs& arg
 }
 
 template <typename Group>
-BELLHOP_HOST_DEVICE void Split(const Group& group, const ClassifyArgs& args, ClassifyScratch* scratch) {
-  uint32_t hits = 0, misses = 0, miss_rows = 0;
+BELLHOP_HOST_DEVICE void Split(const Group& group, const ClassifyArgs& args, const DoorbellState& state,
+                               ClassifyScratch* scratch) {
+  const auto step = static_cast<uint32_t>(state.steps);
+  uint32_t hits = 0, misses = 0, experts = 0, miss_rows = 0;
   for (int32_t r = group.rank(); r < args.rows * args.used; r += group.size()) {
     const int32_t row = r / args.used;
     if ((scratch->bad_rows >> row & 1u) != 0) {
       args.route_slots[r] = kDroppedRoute;
       continue;
     }
-    const int32_t slot = args.expert_to_slot[args.ids[r]];
+    const int32_t id = args.ids[r];
+    const int32_t slot = args.expert_to_slot[id];
     args.route_slots[r] = slot >= 0 ? slot : kMissRoute;
-    if (args.route_counts != nullptr) AddInGroup(&args.route_counts[args.ids[r]], 1);
+    if (args.route_counts != nullptr) AddInGroup(&args.route_counts[id], 1);
+    if (args.last_steps != nullptr && ExchangeInGroup(&args.last_steps[id], step) != step) ++experts;
     if (slot >= 0) {
       ++hits;
     } else {
@@ -236,6 +243,7 @@ BELLHOP_HOST_DEVICE void Split(const Group& group, const ClassifyArgs& args, Cla
   }
   if (hits != 0) AddInGroup(&scratch->hits, hits);
   if (misses != 0) AddInGroup(&scratch->misses, misses);
+  if (experts != 0) AddInGroup(&scratch->experts, experts);
   if (miss_rows != 0) OrInGroup(&scratch->miss_rows, miss_rows);
 }
 
@@ -246,6 +254,7 @@ BELLHOP_HOST_DEVICE inline void Decide(const ClassifyArgs& args, DoorbellState* 
   DoorbellCounters& counters = state->counters;
   counters.hits += scratch->hits;
   counters.misses += scratch->misses;
+  counters.experts += scratch->experts;
   counters.dropped += static_cast<uint32_t>(args.rows * args.used) - scratch->hits - scratch->misses;
   state->pending = 0;
   scratch->ring = 0;
@@ -324,9 +333,10 @@ BELLHOP_HOST_DEVICE inline uint32_t AwaitDone(int32_t layer, DoorbellState* stat
 
 }  // namespace doorbell_detail
 
-// First thing in a step: rows that failed in an earlier step belong to other sequences now.
+// First thing in a step. Rows that failed in an earlier step belong to other sequences now.
 template <typename Group>
-BELLHOP_HOST_DEVICE void ClearRowErrors(const Group& group, DoorbellState* state) {
+BELLHOP_HOST_DEVICE void BeginDeviceStep(const Group& group, DoorbellState* state) {
+  if (group.rank() == 0) ++state->steps;
   for (int32_t m = group.rank(); m < kDoorbellMaxRows; m += group.size()) state->rows[m] = RowError{};
   group.Sync();
 }
@@ -350,7 +360,7 @@ BELLHOP_HOST_DEVICE void ClassifyAndRing(const Group& group, const ClassifyArgs&
   group.Sync();
   detail::FindBadRows(group, args, *state, scratch);
   group.Sync();
-  detail::Split(group, args, scratch);
+  detail::Split(group, args, *state, scratch);
   group.Sync();
   if (group.rank() == 0) detail::Decide(args, state, channel, scratch);
   group.Sync();

@@ -105,6 +105,14 @@ BELLHOP_HOST_DEVICE inline void OrInGroup(uint32_t* word, uint32_t value) {
   std::atomic_ref<uint32_t>(*word).fetch_or(value, std::memory_order_relaxed);
 #endif
 }
+// The word's old value.
+BELLHOP_HOST_DEVICE inline uint32_t ExchangeInGroup(uint32_t* word, uint32_t value) {
+#if defined(__CUDA_ARCH__)
+  return atomicExch_block(word, value);
+#else
+  return std::atomic_ref<uint32_t>(*word).exchange(value, std::memory_order_relaxed);
+#endif
+}
 
 // A group is a type with rank() in [0, size()), size() and Sync(): a barrier after which every thread sees what the
 // others wrote before it. The leader is rank 0. This one is a thread by itself.

@@ -164,11 +164,18 @@ class FakeGpu {
   explicit FakeGpu(const cuda::DoorbellChannel& channel) : channel_(channel) {}
 
   cuda::DoorbellState& state() { return state_; }
-  std::vector<std::vector<uint32_t>>& route_counts() { return route_counts_; }
+  const std::vector<std::vector<uint32_t>>& route_counts() const { return route_counts_; }
+  // Counts routes and distinct experts from now on.
+  void CountRoutes(const std::vector<int32_t>& experts) {
+    for (const int32_t count : experts) {
+      route_counts_.emplace_back(static_cast<size_t>(count));
+      last_steps_.emplace_back(static_cast<size_t>(count));
+    }
+  }
 
   template <typename Group>
   void BeginStep(const Group& group) {
-    cuda::ClearRowErrors(group, &state_);
+    cuda::BeginDeviceStep(group, &state_);
   }
   // The two kernels of the doorbell in one layer, in stream order.
   template <typename Group>
@@ -186,7 +193,8 @@ class FakeGpu {
                            .x = step->x.data(),
                            .x_stride = kTestHidden,
                            .route_slots = step->route_slots.data(),
-                           .route_counts = l < route_counts_.size() ? route_counts_[l].data() : nullptr},
+                           .route_counts = l < route_counts_.size() ? route_counts_[l].data() : nullptr,
+                           .last_steps = l < last_steps_.size() ? last_steps_[l].data() : nullptr},
                           channel_, &state_, &classify_);
     group.Sync();
   }
@@ -207,7 +215,7 @@ class FakeGpu {
   cuda::DoorbellState state_;
   cuda::ClassifyScratch classify_{};
   cuda::WaitScratch wait_{};
-  std::vector<std::vector<uint32_t>> route_counts_;
+  std::vector<std::vector<uint32_t>> route_counts_, last_steps_;
 };
 
 // y of the step as it must come out: one addition of the cold path's sums to rows with a miss.

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "moe/doorbell_rig_for_test.h"
 #include "store/slot_table.h"
-#include "sys/clock.h"
 
 namespace bellhop::moe {
 namespace {
@@ -60,8 +60,8 @@ TEST(DoorbellServiceTest, TenThousandStepsAreBitEqualToDirectExecution) {
   const std::vector<TestPlacement> placements{TestPlacement::Random(experts, {0.5, 0.8, 1.0}, 1),
                                               TestPlacement::Random(experts, {0.9, 0.2, 0.0}, 2),
                                               TestPlacement::Random(experts, {0.0, 0.5, 0.7}, 3)};
-  rig.gpu.route_counts() = {std::vector<uint32_t>(12), std::vector<uint32_t>(300), std::vector<uint32_t>(6)};
-  uint64_t routes = 0, rings = 0;
+  rig.gpu.CountRoutes(experts);
+  uint64_t routes = 0, rings = 0, distinct = 0;
   for (int step = 0; step < 10000; ++step) {
     const TestPlacement& placement = placements[random() % 8 == 0 ? random() % 3 : step / 100 % 3];
     ASSERT_TRUE(rig.service->BeginStep().ok());
@@ -83,12 +83,14 @@ TEST(DoorbellServiceTest, TenThousandStepsAreBitEqualToDirectExecution) {
       ASSERT_EQ(rig.gpu.state().rings - before, miss ? 1u : 0u);
       rings += miss ? 1 : 0;
       routes += layer.ids.size();
+      distinct += std::set<int32_t>(layer.ids.begin(), layer.ids.end()).size();
     }
     ASSERT_TRUE(rig.service->EndStep().ok());
   }
   const cuda::DoorbellCounters& counters = rig.gpu.state().counters;
   EXPECT_EQ(counters.hits + counters.misses, routes);
   EXPECT_EQ(counters.dropped, 0u);
+  EXPECT_EQ(counters.experts, distinct);
   EXPECT_EQ(counters.rings, rings);
   EXPECT_EQ(counters.rings + counters.zero_cold, 30000u);
   EXPECT_EQ(rig.gpu.state().rings, rings);
@@ -118,6 +120,7 @@ TEST(DoorbellServiceTest, GroupsOfThreadsGiveTheSameBits) {
       expected.back().push_back(ExpectedY(rig.direct.cold.get(), l, placement, steps.back().back()));
     }
   }
+  rig.gpu.CountRoutes(experts);
   sys::PhaseBarrier barrier(kThreads);
   ASSERT_TRUE(rig.service->BeginStep().ok());
   auto run = [&](int32_t rank) {
@@ -132,9 +135,14 @@ TEST(DoorbellServiceTest, GroupsOfThreadsGiveTheSameBits) {
   run(0);
   for (std::thread& thread : threads) thread.join();
   ASSERT_TRUE(rig.service->EndStep().ok());
+  uint64_t distinct = 0;
   for (size_t s = 0; s < steps.size(); ++s) {
-    for (size_t l = 0; l < 2; ++l) EXPECT_TRUE(SameBits(steps[s][l].y, expected[s][l])) << s << " " << l;
+    for (size_t l = 0; l < 2; ++l) {
+      EXPECT_TRUE(SameBits(steps[s][l].y, expected[s][l])) << s << " " << l;
+      distinct += std::set<int32_t>(steps[s][l].ids.begin(), steps[s][l].ids.end()).size();
+    }
   }
+  EXPECT_EQ(rig.gpu.state().counters.experts, distinct);
 }
 
 TEST(DoorbellServiceTest, ManyRowsOfOneExpertAndExpertsWithoutRoutes) {

@@ -242,6 +242,13 @@ TEST(PredictionTest, AgreesWithTheBoundByHand) {
   EXPECT_NEAR(whole.gpu_ms, (0.7 + 48 * 8 * 2.654208e-3) / 4625 * 1e3, 0.01);
 }
 
+TEST(PredictionTest, TheDeadlineGrowsWithTheStep) {
+  EXPECT_EQ(DoorbellDeadlineNs(0), 10'000'000'000u);
+  EXPECT_EQ(DoorbellDeadlineNs(5), 10'000'000'000u);
+  EXPECT_EQ(DoorbellDeadlineNs(250), 25'000'000'000u);
+  EXPECT_EQ(DoorbellDeadlineNs(1e12), 3'600'000'000'000u);
+}
+
 TEST(PredictionTest, TheLaneDecidesTheRateAndTheBound) {
   Model model;
   model.layers.assign(1, {.used = 1, .expert_bytes = std::vector<uint64_t>(1, 1'000'000'000)});

@@ -1,5 +1,7 @@
 #include "plan/prediction.h"
 
+#include <algorithm>
+
 namespace bellhop::plan {
 namespace {
 
@@ -42,6 +44,11 @@ DecodePrediction PredictDecode(const PredictionInput& input) {
     result.bound = result.miss_ms >= result.sync_ms ? MissResource(input.machine, input.lane) : "synchronisation";
   }
   return result;
+}
+
+uint64_t DoorbellDeadlineNs(double ms_per_step) {
+  constexpr double kLeastMs = 10'000, kSteps = 100, kMostMs = 3'600'000;
+  return static_cast<uint64_t>(std::clamp(kSteps * ms_per_step, kLeastMs, kMostMs) * 1e6);
 }
 
 }  // namespace bellhop::plan

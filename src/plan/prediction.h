@@ -37,4 +37,9 @@ struct PredictionInput {
 // Sizes of layers, popularity and placement agree, and rates are positive (PlaceExperts has checked them).
 DecodePrediction PredictDecode(const PredictionInput& input);
 
+// How long a GPU waits for the CPU before it takes it for dead: 10 s, or 100 times what a step should take if that is
+// longer (an hour at most). The engine waits without end (0) where threads run far slower than they should, as under a
+// debugger.
+uint64_t DoorbellDeadlineNs(double ms_per_step);
+
 }  // namespace bellhop::plan
