@@ -1,0 +1,50 @@
+// What one GPU gets to do: from budgets, flags and a profile to slots, a miss lane and a prediction. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "config/config.h"
+#include "manifest/manifest.h"
+#include "plan/expert_profile.h"
+#include "plan/gpu_placement.h"
+#include "plan/machine_constants.h"
+#include "plan/miss_lane.h"
+#include "plan/prediction.h"
+
+namespace bellhop::plan {
+
+struct GpuInfo {
+  uint64_t free_bytes = 0;  // now
+  MachineConstants rates;
+};
+
+struct GpuNeeds {
+  VramCharges charges;       // of the model on the GPU
+  uint64_t token_bytes = 0;  // dense weights and KV cache that a token reads
+};
+
+struct GpuPlan {
+  bool used = false;  // false: the CPU alone, for the reason in `notes`; nothing below is set
+  uint64_t vram_bytes = 0;
+  GpuPlacement experts;
+  MissLaneChoice lane;
+  DecodePrediction prediction;
+  uint64_t deadline_ns = 0;
+  std::vector<std::string> notes;
+};
+
+// GPU memory that --vram auto leaves to the driver and to others.
+uint64_t VramReserve(uint64_t free_bytes);
+
+// --device cpu and --vram 0: not used. --offload off: every expert in a slot, or the GPU is not used; auto and
+// required: as many as fit. What keeps the GPU from being used is a note with --device auto, and an error with --device
+// cuda,
+// --offload required or an explicit --gpu-experts or --vram. Further errors as for PlaceExperts, ChooseMissLane and
+// profiles of other models.
+Result<GpuPlan> PlanGpu(const manifest::Manifest& manifest, const config::RuntimeConfig& runtime, const GpuInfo& gpu,
+                        const GpuNeeds& needs, const ExpertProfile* profile);
+
+}  // namespace bellhop::plan
