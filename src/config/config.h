@@ -40,12 +40,14 @@ struct RuntimeConfig {
 struct ContextConfig {
   uint32_t context_tokens = 0;  // 0: the model's own, at most kDefaultContextTokens
   uint32_t batch_rows = 512;    // rows of one prompt chunk
+  uint32_t sequences = 1;       // that generate at the same time, each with a context of its own
   KvCacheType kv_type = KvCacheType::kAuto;
   ActMode act = ActMode::kAuto;
   bool shift = false;       // drop the oldest half when the context is full, instead of an error
   int32_t keep_tokens = 0;  // of the prompt, kept by a shift; -1: all
 };
 inline constexpr uint32_t kDefaultContextTokens = 8192;
+inline constexpr uint32_t kMaxSequences = 256;
 
 struct EngineConfig {
   std::string model_path;

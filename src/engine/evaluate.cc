@@ -156,13 +156,13 @@ Result<BenchResult> TextEngineImpl::Bench(const BenchCase& test, int32_t repetit
   return result;
 }
 
-Result<double> TextEngineImpl::MeasureReadBandwidth() {
-  constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
+Result<double> TextEngineImpl::MeasureReadBandwidth(bool quick) {
+  const uint64_t max_bytes = uint64_t{1} << (quick ? 29 : 32);
   constexpr uint64_t kShareOfAvailable = 4;
-  constexpr int kPasses = 5;
-  const uint64_t cap = std::clamp(topology_.memory_available_bytes / kShareOfAvailable, uint64_t{64} << 20, kMaxBytes);
+  const int passes = quick ? 2 : 5;
+  const uint64_t cap = std::clamp(topology_.memory_available_bytes / kShareOfAvailable, uint64_t{64} << 20, max_bytes);
   const uint64_t bytes = sys::BandwidthBufferBytes(sys::LastLevelCacheBytes(), cap);
-  BELLHOP_TRY_ASSIGN(const sys::ReadBandwidth measured, sys::MeasureReadBandwidth(*pool_, bytes, kPasses));
+  BELLHOP_TRY_ASSIGN(const sys::ReadBandwidth measured, sys::MeasureReadBandwidth(*pool_, bytes, passes));
   return measured.gb_per_s;
 }
 

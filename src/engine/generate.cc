@@ -40,6 +40,7 @@ Status TextEngineImpl::Prefill(HostSpan<const TokenId> ids, int32_t from, int32_
     }
     const int64_t vocab = info_.vocab;
     BELLHOP_TRY(model_->Forward(prompt_class(), rows_, {logits_.data(), logits_rows(), vocab, vocab}));
+    ++steps_;
     sequence_->Accept(rows);
     sequence_tokens_.insert(sequence_tokens_.end(), ids.begin() + at, ids.begin() + at + rows);
     prompt_class_tokens_ = sequence_tokens_.size();
@@ -55,6 +56,7 @@ Status TextEngineImpl::DecodeStep(TokenId token) {
   const int64_t vocab = info_.vocab;
   const model::StepRow row{sequence_.get(), sequence_->length(), token, true};
   BELLHOP_TRY(model_->Forward(moe::NumericClass::kDecode, {&row, 1}, {logits_.data(), 1, vocab, vocab}));
+  ++steps_;
   sequence_->Accept(1);
   sequence_tokens_.push_back(token);
   return Status();

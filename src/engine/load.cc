@@ -87,6 +87,7 @@ Status TextEngineImpl::LoadText(LogSink* log) {
     auto chat = text::ChatTemplate::Parse("chat_template", *manifest_.vocabulary.chat_template);
     if (chat.ok()) {
       chat_template_.emplace(std::move(chat).value());
+      chat_format_ = text::DetectChatFormat(*manifest_.vocabulary.chat_template);
     } else {
       chat_template_status_ = chat.status().WithContext(config_.model_path);
       log->Warn("the chat template cannot be used: {}", chat_template_status_.message());
@@ -113,8 +114,14 @@ Status TextEngineImpl::ResolveContext() {
   if (config_.context.batch_rows < 1 || config_.context.batch_rows > static_cast<uint32_t>(model::kMaxStepRows)) {
     return InvalidArgument("--batch-size {}: must be 1 to {}", config_.context.batch_rows, model::kMaxStepRows);
   }
+  if (config_.context.sequences < 1 || config_.context.sequences > config::kMaxSequences) {
+    return InvalidArgument("--parallel {}: must be 1 to {}", config_.context.sequences, config::kMaxSequences);
+  }
   options_.context_tokens = static_cast<int32_t>(context);
-  options_.max_rows = static_cast<int32_t>(std::min(config_.context.batch_rows, context));
+  options_.sequences = static_cast<int32_t>(config_.context.sequences);
+  // A decode step has a row of every sequence.
+  options_.max_rows = static_cast<int32_t>(
+      std::max(std::min(config_.context.batch_rows, context), std::min(config_.context.sequences, kMaxDecodeRows)));
   options_.kv_type = ToKvType(config_.context);
   return Status();
 }
@@ -222,6 +229,7 @@ void TextEngineImpl::FillInfo() {
   info_.vocab = static_cast<int32_t>(spec_.vocab);
   info_.trained_context = spec_.context;
   info_.context = options_.context_tokens;
+  dense_bytes_ = dense_bytes;
   info_.bytes_per_token = dense_bytes;
   if (info_.experts > 0) {
     info_.bytes_per_token +=
@@ -254,10 +262,53 @@ ExpertStats TextEngineImpl::Experts() const {
   stats.hits = counts.hits();
   stats.misses = counts.misses();
   stats.routes = counts.per_expert();
+  for (size_t l = 0; l < counts.per_layer().size(); ++l) {
+    if (stats.routes[l].empty()) continue;
+    const moe::RouteCounts::Layer& layer = counts.per_layer()[l];
+    stats.layers.push_back({static_cast<int32_t>(l), layer.hits, layer.misses});
+  }
   return stats;
 }
 
+std::vector<std::vector<ExpertTier>> TextEngineImpl::Tiers() const {
+  std::vector<std::vector<ExpertTier>> tiers(static_cast<size_t>(plan_.placement.layers()));
+  for (size_t l = 0; l < tiers.size(); ++l) {
+    const LayerId layer(static_cast<int32_t>(l));
+    for (int32_t e = 0; e < plan_.placement.experts(layer); ++e) {
+      const bool slot = plan_.placement.IsHit(layer, ExpertId(e));
+      // A mapped file that was not read into memory may be paged in from disk at any step.
+      const bool in_memory = plan_.copy_experts || plan_.prefault;
+      tiers[l].push_back(slot ? ExpertTier::kGpu : in_memory ? ExpertTier::kRam : ExpertTier::kDisk);
+    }
+  }
+  return tiers;
+}
+
+TrafficTotals TextEngineImpl::Traffic() const {
+  TrafficTotals traffic;
+  traffic.dram_bytes = steps_ * dense_bytes_;
+  if (model_->moe() == nullptr) return traffic;
+  const std::vector<moe::RouteCounts::Layer>& layers = model_->moe()->counts().per_layer();
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const LayerId layer(static_cast<int32_t>(l));
+    if (store_->experts(layer) == 0) continue;
+    const uint64_t expert_bytes = store_->LayerBytes(layer) / static_cast<uint64_t>(store_->experts(layer));
+    traffic.dram_bytes += layers[l].cold_experts * expert_bytes;
+    traffic.hbm_bytes += layers[l].hot_experts * expert_bytes;
+  }
+  return traffic;
+}
+
+std::vector<MemoryUse> TextEngineImpl::Memory() const {
+  std::vector<MemoryUse> memory;
+  for (const plan::MemoryLine& line : plan_.memory) {
+    memory.push_back({std::string(MemoryTagName(line.tag)), line.where, line.bytes});
+  }
+  return memory;
+}
+
 void TextEngineImpl::ResetStats() {
+  steps_ = 0;
   if (model_->moe() != nullptr) model_->moe()->counts().Reset();
 }
 

@@ -30,7 +30,9 @@ bool IsTerminal(Stream stream) { return sys::IsTerminal(ToSys(stream)); }
 bool WaitForInput(int timeout_ms) { return sys::WaitForInput(timeout_ms); }
 int TerminalColumns(Stream stream) { return sys::TerminalColumns(ToSys(stream)); }
 
-Interrupts::Interrupts() : scope_(std::make_unique<sys::InterruptScope>(std::vector<int>{SIGINT, SIGPIPE})) {}
+Interrupts::Interrupts(Kind kind)
+    : scope_(std::make_unique<sys::InterruptScope>(kind == Kind::kService ? std::vector<int>{SIGINT, SIGTERM}
+                                                                          : std::vector<int>{SIGINT, SIGPIPE})) {}
 Interrupts::~Interrupts() = default;
 bool Interrupts::interrupted() const { return scope_->interrupted(); }
 const std::atomic<bool>& Interrupts::flag() const { return scope_->flag(); }

@@ -27,7 +27,9 @@ bool WaitForInput(int timeout_ms);
 // do what they always did, unless Rearm was called in between. One at a time.
 class Interrupts {
  public:
-  Interrupts();
+  // kService: Ctrl-C and SIGTERM instead.
+  enum class Kind : uint8_t { kWork, kService };
+  explicit Interrupts(Kind kind = Kind::kWork);
   ~Interrupts();
 
   bool interrupted() const;

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "config/config.h"
 #include "decode/sampler.h"
+#include "text/chat_output.h"
 
 namespace bellhop::engine {
 
@@ -53,6 +54,14 @@ struct GenerateResult {
   double decode_tokens_per_s() const;
 };
 
+struct LayerRoutes {
+  int32_t layer = 0;
+  uint64_t hits = 0, misses = 0;
+};
+
+// Where an expert's weights lie between steps.
+enum class ExpertTier : uint8_t { kGpu, kRam, kDisk };
+
 struct ExpertStats {
   uint64_t hits = 0, misses = 0;
   int32_t resident = 0, total = 0;
@@ -60,6 +69,18 @@ struct ExpertStats {
     return hits + misses > 0 ? static_cast<double>(hits) / static_cast<double>(hits + misses) : 0;
   }
   std::vector<std::vector<uint64_t>> routes;  // [layer][expert]
+  std::vector<LayerRoutes> layers;            // of the layers that have experts
+};
+
+// Weight bytes that steps read, by the path that they took, and what moved meanwhile.
+struct TrafficTotals {
+  uint64_t hbm_bytes = 0, pcie_bytes = 0, dram_bytes = 0, disk_bytes = 0;
+  uint64_t rings = 0, zero_cold_layers = 0, promotions = 0;
+};
+
+struct MemoryUse {
+  std::string tag, where;  // "KV cache", "host"
+  uint64_t bytes = 0;
 };
 
 struct ModelInfo {
@@ -117,6 +138,9 @@ class TextEngine {
   virtual const ModelInfo& info() const = 0;
   virtual std::vector<std::string> PlanLines() const = 0;
   virtual ExpertStats Experts() const = 0;
+  virtual std::vector<std::vector<ExpertTier>> Tiers() const = 0;  // [layer][expert]
+  virtual TrafficTotals Traffic() const = 0;
+  virtual std::vector<MemoryUse> Memory() const = 0;
   virtual void ResetStats() = 0;
 
   // Text.
@@ -124,6 +148,7 @@ class TextEngine {
   virtual std::string Detokenize(HostSpan<const TokenId> ids, bool special) const = 0;
   virtual std::string TokenText(TokenId id) const = 0;
   virtual bool has_chat_template() const = 0;
+  virtual text::ChatFormat chat_format() const = 0;  // of what the model writes; kPlain without a template
   // messages: [{"role": ..., "content": ...}, ...]; extra: further template variables.
   virtual Result<std::string> RenderChat(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                                          const nlohmann::ordered_json& extra) const = 0;
@@ -140,8 +165,8 @@ class TextEngine {
   // Runs tokens through the model for its route counts alone.
   virtual Status CountRoutes(HostSpan<const TokenId> ids, const std::function<void(int64_t, int64_t)>& progress) = 0;
   virtual Result<BenchResult> Bench(const BenchCase& test, int32_t repetitions) = 0;
-  // Read bandwidth of host memory with this engine's pool, GB/s.
-  virtual Result<double> MeasureReadBandwidth() = 0;
+  // Read bandwidth of host memory with this engine's pool, GB/s. `quick`: within half a second or so, less exact.
+  virtual Result<double> MeasureReadBandwidth(bool quick) = 0;
 };
 
 // The popularity profile of the routes counted so far, as STRP bytes.

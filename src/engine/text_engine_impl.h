@@ -22,6 +22,9 @@
 
 namespace bellhop::engine {
 
+// Rows of one decode step.
+inline constexpr uint32_t kMaxDecodeRows = 32;
+
 class TextEngineImpl final : public TextEngine {
  public:
   static Result<std::unique_ptr<TextEngineImpl>> Load(const config::EngineConfig& config, LogSink* log,
@@ -30,12 +33,16 @@ class TextEngineImpl final : public TextEngine {
   const ModelInfo& info() const override { return info_; }
   std::vector<std::string> PlanLines() const override;
   ExpertStats Experts() const override;
+  std::vector<std::vector<ExpertTier>> Tiers() const override;
+  TrafficTotals Traffic() const override;
+  std::vector<MemoryUse> Memory() const override;
   void ResetStats() override;
 
   Result<std::vector<TokenId>> Tokenize(std::string_view text, bool add_special, bool parse_special) const override;
   std::string Detokenize(HostSpan<const TokenId> ids, bool special) const override;
   std::string TokenText(TokenId id) const override;
   bool has_chat_template() const override { return chat_template_.has_value(); }
+  text::ChatFormat chat_format() const override { return chat_format_; }
   Result<std::string> RenderChat(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                                  const nlohmann::ordered_json& extra) const override;
   Result<std::vector<TokenId>> TokenizeChat(std::string_view rendered) const override;
@@ -46,7 +53,15 @@ class TextEngineImpl final : public TextEngine {
                                       const std::function<void(int64_t, int64_t)>& progress) override;
   Status CountRoutes(HostSpan<const TokenId> ids, const std::function<void(int64_t, int64_t)>& progress) override;
   Result<BenchResult> Bench(const BenchCase& test, int32_t repetitions) override;
-  Result<double> MeasureReadBandwidth() override;
+  Result<double> MeasureReadBandwidth(bool quick) override;
+
+  // For the service, which runs many sequences on the same parts.
+  model::Transformer& model() { return *model_; }
+  void CountStep() { ++steps_; }  // one Forward: every dense weight was read
+  const model::TransformerOptions& model_options() const { return options_; }
+  sys::WorkerPool& pool() { return *pool_; }
+  const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null: the file has none
+  moe::NumericClass prompt_class() const;
 
  private:
   struct Generation;  // one running Generate call (generate.cc)
@@ -74,7 +89,6 @@ class TextEngineImpl final : public TextEngine {
   Status DecodeStep(TokenId token);
   // Makes the sequence hold a reusable prefix of `prompt` and returns its length.
   Result<int32_t> ReusePrefix(HostSpan<const TokenId> prompt);
-  moe::NumericClass prompt_class() const;
   // Rows whose logits fit the logits buffer.
   int32_t logits_rows() const { return static_cast<int32_t>(logits_.size() / static_cast<size_t>(info_.vocab)); }
 
@@ -84,6 +98,7 @@ class TextEngineImpl final : public TextEngine {
   std::unique_ptr<text::Tokenizer> tokenizer_;  // null: the file has none
   Status tokenizer_status_;                     // why not
   std::optional<text::ChatTemplate> chat_template_;
+  text::ChatFormat chat_format_ = text::ChatFormat::kPlain;
   Status chat_template_status_;
   sys::Topology topology_;
   sys::CpuCaps caps_;
@@ -103,6 +118,8 @@ class TextEngineImpl final : public TextEngine {
   std::vector<float> logits_;
   std::vector<model::StepRow> rows_;
   ModelInfo info_;
+  uint64_t dense_bytes_ = 0;  // that every step reads
+  uint64_t steps_ = 0;
 };
 
 }  // namespace bellhop::engine

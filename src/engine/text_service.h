@@ -6,8 +6,11 @@
 // prompt part of an earlier sequence is ever reused (docs/decisions/0006).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +71,59 @@ class SequenceSink {
   virtual ~SequenceSink() = default;
   virtual bool OnDelta(const SequenceDelta& delta) = 0;
   virtual void OnEnd(const SequenceResult& result) = 0;  // once, and last
+};
+
+struct ServiceOptions {
+  int32_t queue_limit = 64;  // sequences that may wait for a slot
+  // Called once with the loaded engine, before its thread starts: for measurements.
+  std::function<void(TextEngine& engine)> before_start;
+};
+
+// One place for a sequence: busy with a request, or idle with what it still holds for prefix reuse.
+struct SlotInfo {
+  bool busy = false;
+  uint64_t ticket = 0;
+  int32_t prompt_tokens = 0, prompt_done = 0, generated_tokens = 0;
+  int32_t cached_tokens = 0;  // in its KV cache
+};
+
+struct ServiceSnapshot {
+  ExpertStats experts;
+  std::vector<std::vector<ExpertTier>> tiers;  // [layer][expert]
+  TrafficTotals traffic;
+  std::vector<MemoryUse> memory;
+  std::vector<SlotInfo> slots;
+  int32_t queued = 0;
+  uint64_t steps = 0;          // decode steps
+  uint64_t prompt_tokens = 0;  // computed, without reused ones
+  uint64_t reused_tokens = 0;
+  uint64_t decode_tokens = 0;
+  double prompt_ms = 0, decode_ms = 0;  // time inside the model
+  double tokens_per_s = 0;              // generated, over the last seconds
+};
+
+class TextService {
+ public:
+  // Loads the model and starts its thread; config.context.sequences requests run at a time.
+  static Result<std::unique_ptr<TextService>> Start(const config::EngineConfig& config, const ServiceOptions& options,
+                                                    LogSink* log, const LoadProgress& progress = {});
+  // Cancels what still runs.
+  virtual ~TextService() = default;
+
+  // Const calls on it are safe on any thread; counters come from Snapshot.
+  virtual const TextEngine& engine() const = 0;
+
+  // All sequences of one request or none; sinks[i] receives sequence i. None when the queue is full. Errors name the
+  // field: a bad sampling parameter, stop string or token, a prompt that the context does not hold, with both numbers.
+  virtual Result<std::optional<uint64_t>> Submit(std::vector<SequenceRequest> requests,
+                                                 std::vector<std::shared_ptr<SequenceSink>> sinks) = 0;
+  // The request's sequences end within one step; their sinks still get OnEnd. Unknown tickets are ignored.
+  virtual void Cancel(uint64_t ticket) = 0;
+  virtual void CancelAll() = 0;
+  // Waits at most for a step; after that the last known state comes.
+  virtual ServiceSnapshot Snapshot() = 0;
+  // False when requests were still running at the deadline.
+  virtual bool WaitUntilIdle(std::chrono::milliseconds limit) = 0;
 };
 
 }  // namespace bellhop::engine

@@ -4,22 +4,38 @@
 
 namespace bellhop::moe {
 
-RouteCounts::RouteCounts(const plan::Placement& placement) {
+RouteCounts::RouteCounts(const plan::Placement& placement) : layers_(static_cast<size_t>(placement.layers())) {
+  size_t most = 0;
   for (int32_t l = 0; l < placement.layers(); ++l) {
     counts_.emplace_back(static_cast<size_t>(placement.experts(LayerId(l))), 0);
+    most = std::max(most, counts_.back().size());
   }
+  last_call_.resize(most, 0);
 }
 
 void RouteCounts::Add(LayerId layer, const int32_t* ids, int32_t count, const uint8_t* hit) {
   std::vector<uint64_t>& counts = counts_[layer.index()];
+  Layer& totals = layers_[layer.index()];
+  ++call_;
+  uint64_t hits = 0;
   for (int32_t i = 0; i < count; ++i) {
-    ++counts[static_cast<size_t>(ids[i])];
-    ++(hit[i] != 0 ? hits_ : misses_);
+    const auto expert = static_cast<size_t>(ids[i]);
+    ++counts[expert];
+    hits += hit[i] != 0 ? 1 : 0;
+    if (last_call_[expert] == call_) continue;
+    last_call_[expert] = call_;
+    ++(hit[i] != 0 ? totals.hot_experts : totals.cold_experts);
   }
+  const uint64_t misses = static_cast<uint64_t>(count) - hits;
+  totals.hits += hits;
+  totals.misses += misses;
+  hits_ += hits;
+  misses_ += misses;
 }
 
 void RouteCounts::Reset() {
   for (auto& layer : counts_) std::fill(layer.begin(), layer.end(), 0);
+  std::fill(layers_.begin(), layers_.end(), Layer());
   hits_ = misses_ = 0;
 }
 

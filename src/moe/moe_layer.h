@@ -17,16 +17,27 @@ namespace bellhop::moe {
 // Always-on route counters, one per (layer, expert): popularity for profiles, hits and misses for reports.
 class RouteCounts {
  public:
+  struct Layer {
+    uint64_t hits = 0, misses = 0;
+    // Experts that were run, counted once in each step however many rows chose them: what weight bytes follow from.
+    uint64_t hot_experts = 0, cold_experts = 0;
+  };
+
   explicit RouteCounts(const plan::Placement& placement);
+  // The routes of one layer in one step.
   void Add(LayerId layer, const int32_t* ids, int32_t count, const uint8_t* hit);
   void Reset();
 
   const std::vector<std::vector<uint64_t>>& per_expert() const { return counts_; }
+  const std::vector<Layer>& per_layer() const { return layers_; }
   uint64_t hits() const { return hits_; }
   uint64_t misses() const { return misses_; }
 
  private:
   std::vector<std::vector<uint64_t>> counts_;  // [layer][expert]
+  std::vector<Layer> layers_;
+  std::vector<uint64_t> last_call_;  // [expert]: the call of Add that saw it last
+  uint64_t call_ = 0;
   uint64_t hits_ = 0, misses_ = 0;
 };
 
