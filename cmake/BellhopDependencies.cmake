@@ -25,6 +25,15 @@ else()
   set(BELLHOP_PCRE2_NAMES pcre2-8)
 endif()
 
+# The server's. Debian has both as shared libraries alone.
+add_library(bellhop_httplib INTERFACE)
+add_library(bellhop_prometheus INTERFACE)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(BELLHOP_HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
+target_link_libraries(bellhop_httplib INTERFACE PkgConfig::BELLHOP_HTTPLIB)
+find_package(prometheus-cpp REQUIRED)
+target_link_libraries(bellhop_prometheus INTERFACE prometheus-cpp::core)
+
 find_path(BELLHOP_PCRE2_INCLUDE pcre2.h REQUIRED)
 find_library(BELLHOP_PCRE2_LIBRARY NAMES ${BELLHOP_PCRE2_NAMES} REQUIRED)
 add_library(bellhop_pcre2 INTERFACE)

@@ -4,7 +4,8 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build ccache pkg-config python3 clang-format-14
-  libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libgtest-dev libhwloc-dev)
+  libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libgtest-dev libhwloc-dev
+  libcpp-httplib-dev prometheus-cpp-dev)
 for argument in "$@"; do
   case "$argument" in
     --bench) packages+=(libbenchmark-dev) ;;

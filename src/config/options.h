@@ -167,10 +167,26 @@ struct DoctorCommandOptions {
 struct HelpRequest {
   std::string text;
 };
+struct ServeOptions {
+  OutputOptions output;
+  EngineConfig engine;
+  std::string host = "127.0.0.1";
+  int32_t port = 8080;  // 0: any free one
+  std::string alias;    // the model's name in the API; empty: the file's
+  std::vector<std::string> api_keys;
+  std::string api_key_file;  // one key per line
+  std::vector<std::string> cors_origins;
+  int32_t queue = 64;
+  int32_t connections = 256;
+  uint64_t max_body_bytes = uint64_t{16} << 20;
+  int32_t request_seconds = 600;  // 0: no limit
+  int32_t drain_seconds = 30;
+};
+
 struct VersionRequest {};
 
 using CommandOptions = std::variant<HelpRequest, VersionRequest, RunOptions, InspectOptions, TokenizeOptions,
                                     LogitsOptions, PerplexityOptions, ProfileOptions, BenchOptions, OpbenchOptions,
-                                    QuantizeCommandOptions, DoctorCommandOptions>;
+                                    QuantizeCommandOptions, DoctorCommandOptions, ServeOptions>;
 
 }  // namespace bellhop::config

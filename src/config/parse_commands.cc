@@ -14,6 +14,8 @@ constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxBatchRows = 65536;
 constexpr double kMaxReal = 1e6;
+constexpr int64_t kMaxConnections = 65536;
+constexpr uint32_t kDefaultParallel = 4;
 
 constexpr const char* kModel = "Model";
 constexpr const char* kText = "Text";
@@ -21,6 +23,7 @@ constexpr const char* kSampling = "Sampling";
 constexpr const char* kContext = "Context";
 constexpr const char* kWhere = "Where it runs";
 constexpr const char* kOutput = "Output";
+constexpr const char* kServer = "Server";
 
 using Aliases = std::vector<std::string>;
 
@@ -631,11 +634,64 @@ CommandSpec DoctorCommand(DoctorCommandOptions* o) {
   return command;
 }
 
+CommandSpec ServeCommand(OptionStorage* storage) {
+  ServeOptions* const o = &storage->serve;
+  CommandSpec command{.name = "serve",
+                      .arguments = "[MODEL]",
+                      .summary = "Serve the model over HTTP",
+                      .description =
+                          "Answers the APIs of OpenAI (/v1/chat/completions, /v1/completions, /v1/responses) and "
+                          "Anthropic (/v1/messages), and shows a page with a chat and the experts at /. Ctrl-C or "
+                          "SIGTERM lets running answers finish.",
+                      .options = {},
+                      .finish = {},
+                      .take = [o] { return CommandOptions(*o); }};
+  o->engine.context.sequences = kDefaultParallel;
+  AddModel(&command, &o->engine.model_path, kShippedHelp);
+  Append(
+      &command, kServer,
+      {
+          Value("host", {}, "ADDRESS", "Address to listen on; 0.0.0.0: all of this machine", TextSetter(&o->host),
+                o->host),
+          Value("port", {}, "N", "Port; 0: any free one", IntegerSetter(&o->port, 0, 65535, "0: any free one"),
+                fmt::format("{}", o->port)),
+          Value("alias", {"-a"}, "NAME", "The model's name in the API", TextSetter(&o->alias), "the file's"),
+          Value("parallel", {"-np"}, "N", "Sequences that generate at a time, each with a context of its own",
+                CountSetter(&o->engine.context.sequences, 1, kMaxSequences),
+                fmt::format("{}", o->engine.context.sequences)),
+          Value("queue", {}, "N", "Sequences that may wait; more are refused with 429",
+                IntegerSetter(&o->queue, 0, kMaxInt), fmt::format("{}", o->queue)),
+          List("api-key", {}, "KEY", "Ask for this key: Authorization: Bearer KEY. Repeatable",
+               TextListSetter(&o->api_keys)),
+          Value("api-key-file", {}, "FILE", "The same, one key per line", TextSetter(&o->api_key_file)),
+          List("cors", {}, "ORIGIN", "Let pages of this origin call: https://example.org, or *. Repeatable",
+               TextListSetter(&o->cors_origins)),
+          Value("connections", {}, "N", "Connections served at a time; more wait",
+                IntegerSetter(&o->connections, 1, kMaxConnections), fmt::format("{}", o->connections)),
+          Value("max-body", {}, "SIZE", "Largest body of a request", ByteSizeSetter(&o->max_body_bytes), "16MiB"),
+          Value("request-timeout", {}, "S", "Seconds that a request may take in all; 0: no limit",
+                IntegerSetter(&o->request_seconds, 0, kMaxInt, "0: no limit"), fmt::format("{}", o->request_seconds)),
+          Value("drain-timeout", {}, "S", "Seconds that running answers may still take at the end",
+                IntegerSetter(&o->drain_seconds, 0, kMaxInt), fmt::format("{}", o->drain_seconds)),
+      });
+  AddContext(&command, &o->engine.context, storage);
+  AddRuntime(&command, &o->engine.runtime, false);
+  AddOutput(&command, &o->output, "The address as a JSON object: {\"url\": ...}");
+  command.finish = [o, storage]() -> Status {
+    if (o->max_body_bytes < 1024 || o->max_body_bytes > (uint64_t{1} << 30)) {
+      return InvalidArgument("--max-body {}: must be 1 KiB to 1 GiB", o->max_body_bytes);
+    }
+    return FinishContext(&o->engine.context, *storage);
+  };
+  return command;
+}
+
 }  // namespace
 
 std::vector<CommandSpec> BuildCommands(OptionStorage* storage) {
   std::vector<CommandSpec> commands;
   commands.push_back(RunCommand(storage));
+  commands.push_back(ServeCommand(storage));
   commands.push_back(InspectCommand(&storage->inspect));
   commands.push_back(TokenizeCommand(&storage->tokenize));
   commands.push_back(LogitsCommand(storage));

@@ -58,6 +58,7 @@ struct OptionStorage {
   ProfileOptions profile;
   BenchOptions bench;
   OpbenchOptions opbench;
+  ServeOptions serve;
   QuantizeCommandOptions quantize;
   DoctorCommandOptions doctor;
   // llama.cpp's separate cache types of the command that is parsed; merged into its ContextConfig.

@@ -8,6 +8,7 @@
 namespace bellhop::cli {
 
 Status Run(const config::RunOptions& options, Console& console);
+Status Serve(const config::ServeOptions& options, Console& console);
 Status Inspect(const config::InspectOptions& options, Console& console);
 Status Tokenize(const config::TokenizeOptions& options, Console& console);
 Status Logits(const config::LogitsOptions& options, Console& console);

@@ -28,6 +28,7 @@ Status Dispatch(const config::CommandOptions& options, Console& console) {
       [&](const auto& o) -> Status {
         using T = std::decay_t<decltype(o)>;
         if constexpr (std::is_same_v<T, config::RunOptions>) return Run(o, console);
+        if constexpr (std::is_same_v<T, config::ServeOptions>) return Serve(o, console);
         if constexpr (std::is_same_v<T, config::InspectOptions>) return Inspect(o, console);
         if constexpr (std::is_same_v<T, config::TokenizeOptions>) return Tokenize(o, console);
         if constexpr (std::is_same_v<T, config::LogitsOptions>) return Logits(o, console);

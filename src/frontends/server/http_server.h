@@ -1,0 +1,66 @@
+// cpp-httplib's server on our own socket layer: every read and write is bounded in time, a request is bounded in bytes,
+// a handler can ask whether its client is still there, and idle connections give way when others wait for a thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <httplib.h>
+
+namespace bellhop::server {
+
+struct HttpLimits {
+  size_t connections = 256;  // served at the same time, a thread each; more wait
+  size_t body_bytes = size_t{16} << 20;
+  std::chrono::milliseconds read_time{30'000};   // for a whole request to arrive
+  std::chrono::milliseconds write_time{30'000};  // without progress
+  std::chrono::milliseconds idle_time{30'000};   // between requests of a connection
+};
+
+// A fixed number of threads, started when they are first needed.
+class ConnectionThreads final : public httplib::TaskQueue {
+ public:
+  explicit ConnectionThreads(size_t limit) : limit_(limit) {}
+  ~ConnectionThreads() override;
+  void enqueue(std::function<void()> job) override;
+  void shutdown() override;
+  bool crowded() const { return waiting_.load(std::memory_order_relaxed) > 0; }
+
+ private:
+  void Work();
+
+  const size_t limit_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> jobs_;
+  std::vector<std::thread> threads_;
+  size_t idle_ = 0;
+  bool stop_ = false;
+  std::atomic<size_t> waiting_{0};  // jobs without a thread
+};
+
+class HttpServer final : public httplib::Server {
+ public:
+  explicit HttpServer(const HttpLimits& limits);
+
+  // True when the client of the request that this thread handles has gone. False outside of handlers.
+  static bool ClientGone();
+  // Requests that are being read or answered.
+  int active_requests() const { return active_.load(std::memory_order_relaxed); }
+
+ private:
+  bool process_and_close_socket(socket_t socket) override;
+
+  HttpLimits limits_;
+  std::atomic<ConnectionThreads*> threads_{nullptr};
+  std::atomic<int> active_{0};
+};
+
+}  // namespace bellhop::server
