@@ -41,26 +41,26 @@ std::vector<std::string> IsasOfThisMachine() {
 }
 
 TEST(EqualityTest, LogitsAreTheSameBitsForEveryIsaAndThreadCount) {
-  // Enough rows for every row block of the kernels; the reference kernels are slow, more so under sanitizers.
+  // More rows than a panel and than a pass of the decode kernels. The reference kernels are slow, more so under
+  // sanitizers: they give the expected values on one thread, and the decode class again on four; their prompt class
+  // runs on two threads below, for every architecture.
   std::vector<TokenId> ids = PromptIds("code");
-  ids.resize(24);
+  ids.resize(17);
   for (const config::ActMode act : {config::ActMode::kF32, config::ActMode::kAuto}) {
-    const std::vector<float> expected = AllLogits(ShippedModel(), ids, [&](auto& c) {
-      c.context.act = act;
-      c.runtime.threads = 1;
-      c.runtime.isa = "reference";
-    });
+    const auto run = [&](const std::string& isa, int32_t threads) {
+      return AllLogits(ShippedModel(), ids, [&](auto& c) {
+        c.context.act = act;
+        c.runtime.threads = threads;
+        c.runtime.isa = isa;
+      });
+    };
+    const std::vector<float> expected = run("reference", 1);
     ASSERT_FALSE(expected.empty());
     for (const std::string& isa : IsasOfThisMachine()) {
-      for (const int32_t threads : {1, 2, 4}) {
-        EXPECT_EQ(AllLogits(ShippedModel(), ids,
-                            [&](auto& c) {
-                              c.context.act = act;
-                              c.runtime.threads = threads;
-                              c.runtime.isa = isa;
-                            }),
-                  expected)
-            << isa << " with " << threads << " threads";
+      const bool reference = isa == "reference";
+      if (reference && act == config::ActMode::kAuto) continue;
+      for (const int32_t threads : reference ? std::vector<int32_t>{4} : std::vector<int32_t>{1, 2, 4}) {
+        EXPECT_EQ(run(isa, threads), expected) << isa << " with " << threads << " threads";
       }
     }
   }
@@ -137,7 +137,8 @@ TEST(EqualityTest, EveryArchitectureIsTheSameInEveryIsa) {
     if (entry.path().extension() != ".json") continue;
     const nlohmann::json golden = ReadJson("tests/golden/arch/" + entry.path().filename().string());
     const auto path = RepoPath("tests/golden/arch/" + golden["gguf"].get<std::string>());
-    const auto ids = golden["ids"].get<std::vector<TokenId>>();
+    auto ids = golden["ids"].get<std::vector<TokenId>>();
+    ids.resize(std::min<size_t>(ids.size(), 24));
     auto run = [&](const std::string& isa, int32_t threads) {
       return AllLogits(path, ids, [&](auto& c) {
         c.runtime.isa = isa;

@@ -56,6 +56,8 @@ TEST(LongContextTest, ChunksThreadsAndIsasGiveTheSameBits) {
         EXPECT_EQ(Logits(path, ids, isa_of_cuts, threads, chunk, act), expected) << threads << " threads, " << chunk;
       }
       for (const std::string& isa : Isas()) {
+        // Slow, so each window and each numeric class once.
+        if (isa == "reference" && (window == 70) != (act == config::ActMode::kAuto)) continue;
         EXPECT_EQ(Logits(path, ids, isa, 2, 100, act), expected) << isa;
       }
     }

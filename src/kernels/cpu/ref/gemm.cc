@@ -97,6 +97,10 @@ void gemm_bf16_bf16_f32_ref_multiply(const GemmArgs& args) noexcept {
   for (int64_t m = 0; m < GemmPaddedRows(args.rows); ++m) {
     const auto* panel = reinterpret_cast<const uint16_t*>(args.packed + m / kGemmPanelRows * GemmPanelBytes(args.k));
     for (int64_t j = 0; j < args.n; ++j) {
+      if (m >= args.rows) {  // padding: whatever it holds, computing it would cost as much as a row
+        args.yt[j * args.yt_stride + m] = 0;
+        continue;
+      }
       const float* w = reinterpret_cast<const float*>(args.tile) + j * padded;
       const uint16_t* x = panel + 2 * (m % kGemmPanelRows);
       float y = 0;
