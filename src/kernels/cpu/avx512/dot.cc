@@ -21,6 +21,8 @@ namespace {
 
 #include "kernels/cpu/avx512/nibble_sources_body.inc"
 
+#include "kernels/cpu/avx512/paired_scales_body.inc"
+
 template <>
 struct SourceOf<quant::WeightFormat::kQ8_0> {
   using Type = ByteSource<32, 32, false, quant::Q8_0Block::kQs, 2>;
