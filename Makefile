@@ -11,7 +11,7 @@ tsan_pattern := ^($(subst $(space),|,$(strip $(TSAN_TESTS))))$$
 # Where a build puts the command-line program.
 bellhop = $$(find build/$(1) -type f -name bellhop -perm -u+x | head -n 1)
 
-.PHONY: help deps demo test build-release build-dev build-tsan check format bench clean
+.PHONY: help deps server-test-deps demo test build-release build-dev build-tsan check format bench clean
 
 help:
 	@echo "make demo     install what is missing, build the program, let it write with the shipped model"
@@ -44,8 +44,11 @@ build-tsan: build-dev
 	cmake --preset tsan --log-level=WARNING
 	cmake --build --preset tsan --parallel $(JOBS) --target $(TSAN_TESTS)
 
+server-test-deps:
+	@tools/install_deps.sh --server-tests
+
 # The whole suite comes last, so that its summary ends the output.
-test: check build-release build-dev build-tsan
+test: server-test-deps check build-release build-dev build-tsan
 	$(CTEST) --test-dir build/tsan -R '$(tsan_pattern)'
 	$(CTEST) --test-dir build/dev
 	$(CTEST) --test-dir build/release

@@ -77,7 +77,8 @@ class Collector final : public SequenceSink {
 };
 
 std::unique_ptr<TextService> Start(uint32_t sequences, uint32_t context = 512, int32_t queue_limit = 64) {
-  auto service = TextService::Start(Config(sequences, context), {.queue_limit = queue_limit, .before_start = {}}, &NullLogSink());
+  auto service =
+      TextService::Start(Config(sequences, context), {.queue_limit = queue_limit, .before_start = {}}, &NullLogSink());
   EXPECT_TRUE(service.ok()) << service.status().message();
   return std::move(service).value();
 }

@@ -52,6 +52,8 @@ Connection::~Connection() {
   ::close(fd_);
 }
 
+void Connection::Shutdown() { ::shutdown(fd_, SHUT_RDWR); }
+
 int64_t Connection::Read(char* data, size_t size, int timeout_ms) {
   for (;;) {
     const ssize_t got = ::recv(fd_, data, size, MSG_DONTWAIT);

@@ -25,6 +25,8 @@ class Connection {
   bool WaitWritable(int timeout_ms) const;
   // The peer closed its side or the connection broke. Unread bytes do not hide it.
   bool peer_gone() const;
+  // Ends both directions, so that reads and writes that wait on other threads return.
+  void Shutdown();
 
   int fd() const { return fd_; }
 

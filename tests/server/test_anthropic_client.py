@@ -80,7 +80,8 @@ class AnthropicTest(ServerTest):
                            plain.input_tokens + plain.cache_read_input_tokens)
 
     def test_tool_use(self):
-        answer = self.message(tools=[WEATHER], tool_choice={"type": "any"}, max_tokens=200)
+        one_call = {"type": "any", "disable_parallel_tool_use": True}
+        answer = self.message(tools=[WEATHER], tool_choice=one_call, max_tokens=200)
         uses = [block for block in answer.content if block.type == "tool_use"]
         self.assertEqual((uses[0].name, answer.stop_reason), ("weather", "tool_use"))
         jsonschema.validate(uses[0].input, WEATHER["input_schema"])

@@ -87,7 +87,7 @@ class ToolTest(OpenAiTest):
 
     def test_required(self):
         for seed in range(3):
-            choice = self.call(tool_choice="required", temperature=1.0, seed=seed).choices[0]
+            choice = self.call(tool_choice="required", parallel_tool_calls=False, temperature=1.0, seed=seed).choices[0]
             self.assertEqual(choice.finish_reason, "tool_calls")
             self.assertGreaterEqual(len(choice.message.tool_calls), 1)
             for call in choice.message.tool_calls:
@@ -100,7 +100,7 @@ class ToolTest(OpenAiTest):
         self.check(choice.message.tool_calls[0])
 
     def test_streamed_arguments_join_to_json(self):
-        options = {"tool_choice": {"type": "function", "function": {"name": "clock"}}}
+        options = {"tool_choice": {"type": "function", "function": {"name": "clock"}}, "parallel_tool_calls": False}
         names, arguments, finish = {}, {}, None
         for chunk in self.call(stream=True, **options):
             finish = chunk.choices[0].finish_reason or finish

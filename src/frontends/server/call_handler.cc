@@ -215,6 +215,7 @@ ApiError NotReady(const ServerState& state) {
 
 void HandleCall(ServerState& state, const httplib::Request& request, httplib::Response& response, ParseCall parse,
                 ErrorBody error_body) {
+  HttpServer::CountAsActive();
   if (state.phase() != ServerState::Phase::kReady) return SendError(response, NotReady(state), error_body);
   const auto body = ParseJsonObject(request.body);
   if (!body.ok()) return SendError(response, FromStatus(body.status()), error_body);

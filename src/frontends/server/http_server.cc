@@ -16,8 +16,6 @@ constexpr size_t kHeaderBytes = 64 << 10;
 // How often a connection that waits looks at whether it should give way.
 constexpr std::chrono::milliseconds kIdleSlice{100};
 
-thread_local sys::Connection* current_connection = nullptr;
-
 int Left(Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   return static_cast<int>(std::max<int64_t>(left.count(), 0));
@@ -138,14 +136,42 @@ HttpServer::HttpServer(const HttpLimits& limits) : limits_(limits) {
   };
 }
 
-bool HttpServer::ClientGone() { return current_connection != nullptr && current_connection->peer_gone(); }
+struct HttpServer::Serving {
+  HttpServer& server;
+  sys::Connection& connection;
+  bool active = false, close = false;
+};
+thread_local HttpServer::Serving* HttpServer::serving_ = nullptr;
+
+bool HttpServer::ClientGone() { return serving_ != nullptr && serving_->connection.peer_gone(); }
+
+void HttpServer::CountAsActive() {
+  if (serving_ == nullptr || serving_->active) return;
+  serving_->active = true;
+  ++serving_->server.active_;
+}
+
+void HttpServer::CloseAfterAnswer(httplib::Response& response) {
+  response.set_header("Connection", "close");
+  if (serving_ != nullptr) serving_->close = true;
+}
+
+void HttpServer::CloseConnections() {
+  const std::lock_guard lock(connections_mutex_);
+  for (sys::Connection* connection : connections_) connection->Shutdown();
+}
 
 bool HttpServer::process_and_close_socket(socket_t socket) {
   sys::Connection connection(socket);
   ConnectionStream stream(connection, limits_);
-  current_connection = &connection;
+  Serving serving{*this, connection};
+  serving_ = &serving;
+  {
+    const std::lock_guard lock(connections_mutex_);
+    connections_.insert(&connection);
+  }
   bool ok = true;
-  for (bool closed = false; ok && !closed;) {
+  for (bool closed = false; ok && !closed && !serving.close;) {
     const Clock::time_point give_up = Clock::now() + limits_.idle_time;
     bool ready = stream.buffered();
     while (!ready && svr_sock_ != INVALID_SOCKET && Clock::now() < give_up) {
@@ -154,11 +180,13 @@ bool HttpServer::process_and_close_socket(socket_t socket) {
     }
     if (!ready) break;
     stream.BeginRequest();
-    ++active_;
     ok = process_request(stream, false, closed, nullptr);
-    --active_;
+    if (serving.active) --active_;
+    serving.active = false;
   }
-  current_connection = nullptr;
+  const std::lock_guard lock(connections_mutex_);
+  connections_.erase(&connection);
+  serving_ = nullptr;
   return ok;
 }
 

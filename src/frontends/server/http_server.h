@@ -9,10 +9,15 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include <httplib.h>
+
+namespace bellhop::sys {
+class Connection;
+}
 
 namespace bellhop::server {
 
@@ -52,15 +57,26 @@ class HttpServer final : public httplib::Server {
 
   // True when the client of the request that this thread handles has gone. False outside of handlers.
   static bool ClientGone();
-  // Requests that are being read or answered.
+  // From a handler: its request counts as active until the answer is written.
+  static void CountAsActive();
+  // From a handler: the connection closes after this answer, since what follows may not be a request.
+  static void CloseAfterAnswer(httplib::Response& response);
+
   int active_requests() const { return active_.load(std::memory_order_relaxed); }
+  // Ends every connection, whatever it waits for.
+  void CloseConnections();
 
  private:
+  struct Serving;  // what a thread serves now
+  static thread_local Serving* serving_;
+
   bool process_and_close_socket(socket_t socket) override;
 
   HttpLimits limits_;
   std::atomic<ConnectionThreads*> threads_{nullptr};
   std::atomic<int> active_{0};
+  std::mutex connections_mutex_;
+  std::set<sys::Connection*> connections_;
 };
 
 }  // namespace bellhop::server

@@ -46,7 +46,7 @@ Result<nlohmann::ordered_json> ParseJsonObject(std::string_view text) {
     nlohmann::ordered_json value = nlohmann::ordered_json::parse(text);
     if (!value.is_object()) return InvalidArgument("the body must be a JSON object, not {}", value.type_name());
     return value;
-  } catch (const nlohmann::ordered_json::parse_error& error) {
+  } catch (const nlohmann::ordered_json::exception& error) {  // also a number that no double holds
     return InvalidArgument("the body is not JSON: {}", Words(error.what()));
   }
 }

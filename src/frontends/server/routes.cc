@@ -64,8 +64,19 @@ ApiError Simple(int status, std::string message, std::string type, std::string c
           .code = std::move(code)};
 }
 
-// Empty message: the request may pass.
+// The length of the body is not the same for everybody who reads the request: what follows could be taken for another
+// one.
+bool AmbiguousLength(const Request& request) {
+  const size_t lengths = request.get_header_value_count("Content-Length");
+  return lengths > 1 || (lengths == 1 && request.has_header("Transfer-Encoding"));
+}
+
+// Status 0: the request may pass.
 ApiError Refusal(const ServerState& state, const Request& request) {
+  if (AmbiguousLength(request)) {
+    return Simple(400, "send one Content-Length, or Transfer-Encoding, and not both", "invalid_request_error",
+                  "bad_request");
+  }
   const AccessPolicy& policy = state.access();
   const std::string host = request.get_header_value("Host"), origin = request.get_header_value("Origin");
   if (!HostAllowed(policy, host)) {
@@ -104,6 +115,7 @@ void AnswerPreflight(const ServerState& state, const Request& request, Response&
 // What httplib refused by itself, and paths that do not exist.
 void AnswerError(const Request& request, Response& response) {
   if (!response.body.empty()) return;
+  HttpServer::CloseAfterAnswer(response);
   const Route* route = FindRoute(request.path);
   const bool post = request.method == "POST";
   ApiError error;
@@ -186,6 +198,7 @@ void AddRoutes(HttpServer& http, ServerState& state) {
     AddCorsHeaders(state, request, response);
     const ApiError refusal = Refusal(state, request);
     if (refusal.http_status != 0) {
+      HttpServer::CloseAfterAnswer(response);  // the body, if there is one, was not read
       SendError(response, refusal, ErrorBodyOf(request.path));
       return Outcome::Handled;
     }

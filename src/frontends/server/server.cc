@@ -106,6 +106,7 @@ Status Serve(const config::ServeOptions& options, LogSink* log, const std::atomi
     if (status.code() == StatusCode::kCancelled && stop.load(std::memory_order_relaxed)) status = Status();
   }
   http.stop();
+  http.CloseConnections();
   listener.join();
   return status;
 }

@@ -41,7 +41,6 @@ class ServerState {
   const config::ServeOptions& options() const { return options_; }
   const AccessPolicy& access() const { return access_; }
   Metrics& metrics() { return metrics_; }
-  std::atomic<int>& handlers() { return handlers_; }  // requests that are being answered
 
  private:
   const config::ServeOptions& options_;
@@ -52,7 +51,6 @@ class ServerState {
   std::unique_ptr<engine::TextService> service_;
   ApiContext api_;
   double predicted_ms_ = 0;
-  std::atomic<int> handlers_{0};
   mutable std::mutex mutex_;
   Loading loading_;
 };
