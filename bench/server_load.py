@@ -197,6 +197,15 @@ def cpu_name():
     return ""
 
 
+def result_file(name, props, command, cases):
+    """The shape that all results have (bench/README.md)."""
+    return {"name": name, "commit": props["build"]["commit"],
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "command": command,
+            "machine": {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)), "isa": props["backend"]["isa"],
+                        "gpu": None, "driver": None},
+            "ceilings": {}, "cases": cases}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -233,15 +242,12 @@ def main():
             "ttft_s_p50": percentile(load.ttft, 0.5), "ttft_s_p99": percentile(load.ttft, 0.99),
             "errors": len(load.errors), "mismatches": load.mismatches, "refused_429": load.refused,
             "dropped": load.dropped, "malformed": load.malformed, "rss_bytes_start": samples[0],
+            "rss_bytes_quarter": samples[len(samples) // 4], "rss_bytes_half": samples[len(samples) // 2],
             "rss_bytes_peak": max(samples), "rss_bytes_end": samples[-1], "rest_s": rest_s and round(rest_s, 2),
             "exit_status": exit_status}
-    result = {"name": "server", "commit": props["build"]["commit"],
-              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-              "command": f"bench/server_load.py --seconds {arguments.seconds:g} --connections {arguments.connections} "
-                         f"--parallel {arguments.parallel} --bad-share {arguments.bad_share:g}",
-              "machine": {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)), "isa": props["backend"]["isa"],
-                          "gpu": None, "driver": None},
-              "ceilings": {}, "cases": [case]}
+    result = result_file("server", props, f"bench/server_load.py --seconds {arguments.seconds:g} --connections "
+                         f"{arguments.connections} --parallel {arguments.parallel} --bad-share "
+                         f"{arguments.bad_share:g}", [case])
     text = json.dumps(result, indent=1) + "\n"
     if arguments.out:
         Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
