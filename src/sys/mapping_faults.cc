@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -88,7 +89,12 @@ void WriteText(const char* text) {
   }
 }
 
+// Threads may fault at the same time: the first one speaks and ends the process, the others wait for that.
+std::atomic_flag fault_lock = ATOMIC_FLAG_INIT;
+
 void OnBusError(int number, siginfo_t* info, void*) {
+  while (fault_lock.test_and_set(std::memory_order_acquire)) {
+  }
   static char path[MapsReader::kPathBytes];
   uint64_t file_offset = 0;
   bool found = false;
@@ -103,6 +109,7 @@ void OnBusError(int number, siginfo_t* info, void*) {
   if (!found) {
     // Not ours to explain: the instruction runs again and does what it would have done.
     signal(number, SIG_DFL);
+    fault_lock.clear(std::memory_order_release);
     return;
   }
   struct stat now {};
