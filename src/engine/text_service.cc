@@ -111,6 +111,7 @@ class TextServiceImpl final : public TextService {
   std::vector<Result<TokenId>> sampled_;
   std::vector<Status> failures_;
   std::deque<Waiting> waiting_;             // in the order of arrival
+  std::vector<uint64_t> reaped_;            // tickets cancelled since the last turn
   size_t next_prompt_ = 0;                  // slot whose prompt goes next
   double step_ms_ = 0, prompt_row_ms_ = 0;  // recent
   RateMeter rate_;
@@ -219,6 +220,7 @@ void TextServiceImpl::Loop() {
       snapshot = std::exchange(snapshot_wanted_, false);
       for (Waiting& waiting : arrived_) waiting_.push_back(std::move(waiting));
       arrived_.clear();
+      reaped_.swap(cancelled_);
     }
     if (snapshot) Publish();
     if (stop) break;
@@ -234,14 +236,9 @@ void TextServiceImpl::Loop() {
 }
 
 void TextServiceImpl::ReapCancelled() {
-  std::vector<uint64_t> tickets;
-  {
-    const std::lock_guard lock(mutex_);
-    if (cancelled_.empty()) return;
-    tickets.swap(cancelled_);
-  }
+  if (reaped_.empty()) return;
   const auto gone = [&](uint64_t ticket) {
-    return std::any_of(tickets.begin(), tickets.end(), [&](uint64_t t) { return t == ticket || t == kEveryTicket; });
+    return std::any_of(reaped_.begin(), reaped_.end(), [&](uint64_t t) { return t == ticket || t == kEveryTicket; });
   };
   int32_t removed = 0;
   std::erase_if(waiting_, [&](Waiting& waiting) {
@@ -262,6 +259,7 @@ void TextServiceImpl::ReapCancelled() {
     slot.running->Finish(FinishReason::kCancelled);
     Release(slot);
   }
+  reaped_.clear();
 }
 
 void TextServiceImpl::Admit() {

@@ -8,6 +8,7 @@
 #include "frontends/server/json_text.h"
 #include "frontends/server/logprobs.h"
 #include "frontends/server/sampling_fields.h"
+#include "sys/clock.h"
 
 namespace bellhop::server {
 namespace {
@@ -97,9 +98,7 @@ void ReadToolFields(FieldReader& reader, ChatInput* input) {
   const Json* choice = reader.Any("tool_choice");
   if (choice == nullptr) return;
   if (choice->is_string()) {
-    const auto kind = reader.Choice("tool_choice", {"auto", "none", "required"});
-    if (kind == "none") input->tool_choice.kind = ToolChoice::Kind::kNone;
-    if (kind == "required") input->tool_choice.kind = ToolChoice::Kind::kRequired;
+    ReadToolChoiceWord(reader, input);
   } else {
     const Json name = choice->is_object() && choice->contains("function") && (*choice)["function"].is_object()
                           ? (*choice)["function"].value("name", Json())
@@ -110,15 +109,7 @@ void ReadToolFields(FieldReader& reader, ChatInput* input) {
     }
     input->tool_choice = {ToolChoice::Kind::kNamed, name.get<std::string>()};
   }
-  if (!reader.ok() || input->tool_choice.kind == ToolChoice::Kind::kNone) return;
-  if (input->tools.empty() && input->tool_choice.kind != ToolChoice::Kind::kAuto) {
-    return reader.Fail("tool_choice", "asks for a call, but there are no tools");
-  }
-  if (input->tool_choice.kind != ToolChoice::Kind::kNamed) return;
-  for (const Json& tool : input->tools) {
-    if (tool["function"]["name"] == input->tool_choice.name) return;
-  }
-  reader.Fail("tool_choice", fmt::format("names '{}', which is not among the tools", input->tool_choice.name));
+  CheckToolChoice(reader, "tool_choice", *input);
 }
 
 void ReadResponseFormat(FieldReader& reader, ChatInput* input) {
@@ -183,17 +174,8 @@ void ReadRest(const ApiContext& context, FieldReader& reader, ChatRequest* reque
   if (top && *top > 0 && !logprobs) reader.Fail("top_logprobs", "needs logprobs: true");
   if (logprobs) request->base.top_logprobs = static_cast<int32_t>(top.value_or(0));
   request->stream = reader.Bool("stream").value_or(false);
-  if (const Json* options = reader.Object("stream_options")) {
-    FieldReader fields(*options, "stream_options");
-    request->include_usage = fields.Bool("include_usage").value_or(false);
-    fields.Accept({"include_obfuscation"});
-    fields.RejectUnknown();
-    if (!fields.ok()) reader.Fail(fields.error());
-  }
-  if (const auto effort = reader.Choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh"})) {
-    request->input.template_arguments["reasoning_effort"] = *effort;
-    if (*effort == "none") request->input.template_arguments["enable_thinking"] = false;
-  }
+  request->include_usage = ReadIncludeUsage(reader);
+  ReadEffort(reader, "reasoning_effort", &request->input);
   if (const Json* arguments = reader.Object("chat_template_kwargs")) {
     request->input.template_arguments.update(*arguments);
   }
@@ -351,7 +333,7 @@ class ChatCompletionCall final : public ApiCall {
   const ApiContext& context_;
   const bool stream_, include_usage_, logprobs_;
   const std::string id_;
-  const int64_t created_ = UnixNow();
+  const int64_t created_ = sys::UnixSeconds();
   std::vector<engine::SequenceRequest> sequences_;
   std::vector<ChatChoice> choices_;
   std::vector<Json> token_logs_;

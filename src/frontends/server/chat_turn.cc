@@ -249,6 +249,30 @@ std::optional<std::string> ReadContent(FieldReader& reader, std::string_view nam
   return text;
 }
 
+void ReadEffort(FieldReader& reader, std::string_view name, ChatInput* input) {
+  const auto effort = reader.Choice(name, {"none", "minimal", "low", "medium", "high", "xhigh"});
+  if (!effort) return;
+  input->template_arguments["reasoning_effort"] = *effort;
+  if (*effort == "none") input->template_arguments["enable_thinking"] = false;
+}
+
+void ReadToolChoiceWord(FieldReader& reader, ChatInput* input) {
+  const auto word = reader.Choice("tool_choice", {"auto", "none", "required"});
+  if (word == "none") input->tool_choice.kind = ToolChoice::Kind::kNone;
+  if (word == "required") input->tool_choice.kind = ToolChoice::Kind::kRequired;
+}
+
+void CheckToolChoice(FieldReader& reader, std::string_view name_field, const ChatInput& input) {
+  const ToolChoice& choice = input.tool_choice;
+  if (choice.kind == ToolChoice::Kind::kAuto || choice.kind == ToolChoice::Kind::kNone) return;
+  if (input.tools.empty()) return reader.Fail("tool_choice", "asks for a call, but there are no tools");
+  const bool found = std::any_of(input.tools.begin(), input.tools.end(),
+                                 [&](const Json& tool) { return tool["function"]["name"] == choice.name; });
+  if (choice.kind == ToolChoice::Kind::kNamed && !found) {
+    reader.Fail(name_field, fmt::format("names '{}', which is not among the tools", choice.name));
+  }
+}
+
 std::optional<ApiError> CheckTools(const Json& tools, std::string_view path) {
   std::set<std::string> names;
   for (size_t i = 0; i < tools.size(); ++i) {

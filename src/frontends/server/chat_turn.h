@@ -77,6 +77,12 @@ Json Timings(const engine::SequenceResult& result);
 // Text of `messages[i].content`: a string, null, or text parts. Parts of other kinds are an error.
 std::optional<std::string> ReadContent(FieldReader& reader, std::string_view name, bool required,
                                        std::initializer_list<std::string_view> text_types);
+// How much to think: an argument of chat templates.
+void ReadEffort(FieldReader& reader, std::string_view name, ChatInput* input);
+// tool_choice as a word of OpenAI's APIs: auto, none or required.
+void ReadToolChoiceWord(FieldReader& reader, ChatInput* input);
+// A call that is asked for must be possible. `name_field`: where the request names the function.
+void CheckToolChoice(FieldReader& reader, std::string_view name_field, const ChatInput& input);
 // The error of a whole object of tools: {"type": "function", "function": {...}}.
 std::optional<ApiError> CheckTools(const Json& tools, std::string_view path);
 

@@ -6,9 +6,9 @@
 #include "engine/output_constraint.h"
 #include "frontends/server/chat_turn.h"
 #include "frontends/server/json_text.h"
-#include "frontends/server/logprobs.h"
 #include "frontends/server/sampling_fields.h"
 #include "frontends/server/token_list.h"
+#include "sys/clock.h"
 
 namespace bellhop::server {
 namespace {
@@ -241,7 +241,7 @@ class CompletionCall final : public ApiCall {
   const ApiContext& context_;
   CompletionRequest request_;
   const std::string id_;
-  const int64_t created_ = UnixNow();
+  const int64_t created_ = sys::UnixSeconds();
   std::vector<Choice> choices_;
 };
 
@@ -264,13 +264,7 @@ ParsedCall ParseCompletion(const ApiContext& context, const Json& body) {
     reader.Fail("echo", "cannot be joined with logprobs: those of the prompt are not computed");
   }
   request.stream = reader.Bool("stream").value_or(false);
-  if (const Json* options = reader.Object("stream_options")) {
-    FieldReader fields(*options, "stream_options");
-    request.include_usage = fields.Bool("include_usage").value_or(false);
-    fields.Accept({"include_obfuscation"});
-    fields.RejectUnknown();
-    if (!fields.ok()) reader.Fail(fields.error());
-  }
+  request.include_usage = ReadIncludeUsage(reader);
   if (const auto best = reader.Integer("best_of", 1, kMaxChoices); best && *best != request.n) {
     reader.Fail("best_of", "must equal n: choices are not ranked");
   }

@@ -1,7 +1,5 @@
 #include "frontends/server/logprobs.h"
 
-#include <chrono>
-
 namespace bellhop::server {
 namespace {
 
@@ -25,10 +23,6 @@ Json TokenLogprobs(const engine::TextEngine& engine, const std::vector<engine::S
     entries.push_back(std::move(entry));
   }
   return entries;
-}
-
-int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace bellhop::server

@@ -10,7 +10,4 @@ namespace bellhop::server {
 // [{"token", "logprob", "bytes", "top_logprobs": [...]}, ...]
 Json TokenLogprobs(const engine::TextEngine& engine, const std::vector<engine::SampledToken>& tokens);
 
-// Seconds since 1970.
-int64_t UnixNow();
-
 }  // namespace bellhop::server

@@ -128,14 +128,7 @@ void ReadTools(FieldReader& reader, ChatInput* input) {
   if (type == "tool") input->tool_choice = {ToolChoice::Kind::kNamed, name.value_or("")};
   fields.RejectUnknown();
   if (!fields.ok()) return reader.Fail(fields.error());
-  if (input->tools.empty() && (type == "any" || type == "tool")) {
-    return reader.Fail("tool_choice", "asks for a call, but there are no tools");
-  }
-  if (type != "tool") return;
-  for (const Json& tool : input->tools) {
-    if (tool["function"]["name"] == input->tool_choice.name) return;
-  }
-  reader.Fail("tool_choice.name", fmt::format("names '{}', which is not among the tools", input->tool_choice.name));
+  CheckToolChoice(reader, "tool_choice.name", *input);
 }
 
 void ReadThinking(FieldReader& reader, ChatInput* input) {

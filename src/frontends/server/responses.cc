@@ -6,8 +6,8 @@
 
 #include "frontends/server/chat_turn.h"
 #include "frontends/server/json_text.h"
-#include "frontends/server/logprobs.h"
 #include "frontends/server/sampling_fields.h"
+#include "sys/clock.h"
 
 namespace bellhop::server {
 namespace {
@@ -101,12 +101,8 @@ void ReadTools(FieldReader& reader, ChatInput* input) {
   const Json* choice = reader.Any("tool_choice");
   if (choice == nullptr) return;
   if (choice->is_string()) {
-    const auto kind = reader.Choice("tool_choice", {"auto", "none", "required"});
-    if (kind == "none") input->tool_choice.kind = ToolChoice::Kind::kNone;
-    if (kind == "required") input->tool_choice.kind = ToolChoice::Kind::kRequired;
-    if (kind == "required" && input->tools.empty())
-      reader.Fail("tool_choice", "asks for a call, but there are no tools");
-    return;
+    ReadToolChoiceWord(reader, input);
+    return CheckToolChoice(reader, "tool_choice", *input);
   }
   const Json name = choice->is_object() ? choice->value("name", Json()) : Json();
   for (const Json& tool : input->tools) {
@@ -151,10 +147,7 @@ void ReadReasoning(FieldReader& reader, ChatInput* input) {
   const Json* reasoning = reader.Object("reasoning");
   if (reasoning == nullptr) return;
   FieldReader fields(*reasoning, "reasoning");
-  if (const auto effort = fields.Choice("effort", {"none", "minimal", "low", "medium", "high", "xhigh"})) {
-    input->template_arguments["reasoning_effort"] = *effort;
-    if (*effort == "none") input->template_arguments["enable_thinking"] = false;
-  }
+  ReadEffort(fields, "effort", input);
   fields.Accept({"summary", "generate_summary"});
   fields.RejectUnknown();
   if (!fields.ok()) reader.Fail(fields.error());
@@ -353,7 +346,7 @@ class ResponseCall final : public ApiCall {
   const ApiContext& context_;
   ResponseRequest request_;
   const std::string id_;
-  const int64_t created_ = UnixNow();
+  const int64_t created_ = sys::UnixSeconds();
   std::vector<engine::SequenceRequest> sequences_;
   ChatChoice choice_;
   Json output_ = Json::array();

@@ -72,6 +72,17 @@ void ReadStops(FieldReader& reader, std::string_view name, engine::SequenceReque
   }
 }
 
+bool ReadIncludeUsage(FieldReader& reader) {
+  const Json* options = reader.Object("stream_options");
+  if (options == nullptr) return false;
+  FieldReader fields(*options, "stream_options");
+  const bool include = fields.Bool("include_usage").value_or(false);
+  fields.Accept({"include_obfuscation"});
+  fields.RejectUnknown();
+  if (!fields.ok()) reader.Fail(fields.error());
+  return include;
+}
+
 std::vector<engine::SequenceRequest> Choices(const engine::SequenceRequest& request, int64_t n) {
   std::vector<engine::SequenceRequest> choices(static_cast<size_t>(n), request);
   for (size_t i = 0; i < choices.size(); ++i) choices[i].sequence = i;

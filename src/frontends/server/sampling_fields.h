@@ -12,6 +12,8 @@ namespace bellhop::server {
 void ReadSampling(const ApiContext& context, FieldReader& reader, engine::SequenceRequest* request);
 // A string or up to 16 of them.
 void ReadStops(FieldReader& reader, std::string_view name, engine::SequenceRequest* request);
+// stream_options.include_usage.
+bool ReadIncludeUsage(FieldReader& reader);
 // n requests that differ in their random numbers.
 std::vector<engine::SequenceRequest> Choices(const engine::SequenceRequest& request, int64_t n);
 // model: the loaded one's name, its file's, "default", or absent.

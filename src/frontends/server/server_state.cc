@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "sys/clock.h"
+
 namespace bellhop::server {
 namespace {
 
@@ -33,8 +35,7 @@ void ServerState::SetReady(std::unique_ptr<engine::TextService> service, double 
   const engine::ModelInfo& info = service_->engine().info();
   api_.engine = &service_->engine();
   api_.model_id = options_.alias.empty() ? std::filesystem::path(info.path).stem().string() : options_.alias;
-  api_.created =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  api_.created = sys::UnixSeconds();
   api_.parallel = static_cast<int32_t>(options_.engine.context.sequences);
   api_.experts = info.experts > 0;
   ready_.store(service_.get(), std::memory_order_release);
