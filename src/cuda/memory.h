@@ -20,65 +20,46 @@ void FreeDeviceMemory(void* data) noexcept;
 void FreePinnedMemory(void* data) noexcept;
 void UnregisterMemory(void* data) noexcept;
 
-// Contents are indeterminate. Aligned to 256 bytes at least. Zero bytes give an empty buffer.
-class DeviceBuffer {
+// What buffers that own their memory share.
+template <MemorySpace kSpace, void (*kFree)(void*) noexcept>
+class OwnedMemory {
  public:
-  // kOutOfMemory names tag and size.
-  static Result<DeviceBuffer> Create(Device* device, uint64_t bytes, MemoryTag tag);
-
-  DeviceBuffer() = default;
-  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+  OwnedMemory() = default;
+  OwnedMemory(OwnedMemory&& other) noexcept { *this = std::move(other); }
+  OwnedMemory& operator=(OwnedMemory&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(charge_, other.charge_);
     return *this;
   }
-  ~DeviceBuffer() {
-    if (data_ != nullptr) FreeDeviceMemory(data_);
+  ~OwnedMemory() {
+    if (data_ != nullptr) kFree(data_);
   }
-  DeviceSpan<std::byte> bytes() const { return {static_cast<std::byte*>(data_), size_}; }
+  TaggedSpan<std::byte, kSpace> bytes() const { return {static_cast<std::byte*>(data_), size_}; }
   template <typename T>
-  DeviceSpan<T> as() const {
+  TaggedSpan<T, kSpace> as() const {
     return {static_cast<T*>(data_), size_ / sizeof(T)};
   }
   size_t size() const { return size_; }
   MemoryTag tag() const { return charge_.tag(); }
 
- private:
+ protected:
   void* data_ = nullptr;
   size_t size_ = 0;
   MemoryCharge charge_;
 };
 
+// Contents are indeterminate. Aligned to 256 bytes at least. Zero bytes give an empty buffer.
+class DeviceBuffer : public OwnedMemory<MemorySpace::kDevice, FreeDeviceMemory> {
+ public:
+  // kOutOfMemory names tag and size.
+  static Result<DeviceBuffer> Create(Device* device, uint64_t bytes, MemoryTag tag);
+};
+
 // Page-locked and mapped: kernels use the same address. Aligned to a page. Zeroed.
-class PinnedBuffer {
+class PinnedBuffer : public OwnedMemory<MemorySpace::kPinned, FreePinnedMemory> {
  public:
   static Result<PinnedBuffer> Create(Device* device, uint64_t bytes, MemoryTag tag);
-
-  PinnedBuffer() = default;
-  PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    std::swap(charge_, other.charge_);
-    return *this;
-  }
-  ~PinnedBuffer() {
-    if (data_ != nullptr) FreePinnedMemory(data_);
-  }
-  PinnedSpan<std::byte> bytes() const { return {static_cast<std::byte*>(data_), size_}; }
-  template <typename T>
-  PinnedSpan<T> as() const {
-    return {static_cast<T*>(data_), size_ / sizeof(T)};
-  }
-  size_t size() const { return size_; }
-  MemoryTag tag() const { return charge_.tag(); }
-
- private:
-  void* data_ = nullptr;
-  size_t size_ = 0;
-  MemoryCharge charge_;
 };
 
 // Half-open range of addresses.
