@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/counting_new_for_test.h"
 #include "decode/grammar_test_util.h"
-#include "decode/sampler_counting_new_for_test.h"
 
 namespace bellhop::decode {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/counting_new_for_test.h"
 #include "decode/philox.h"
-#include "decode/sampler_counting_new_for_test.h"
 
 namespace bellhop::decode {
 namespace {

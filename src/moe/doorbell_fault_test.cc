@@ -5,7 +5,7 @@
 #include <limits>
 #include <thread>
 
-#include "moe/doorbell_counting_new_for_test.h"
+#include "base/counting_new_for_test.h"
 #include "moe/doorbell_rig_for_test.h"
 
 namespace bellhop::moe {

@@ -1,10 +1,7 @@
 // After warm-up a decode step (forward and sampling) allocates nothing: this binary counts every operator new.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "base/counting_new_for_test.h"
 #include "decode/sampler.h"
 #include "formats/gguf/gguf_model.h"
 #include "formats/gguf/manifest_builder.h"
@@ -12,43 +9,15 @@
 #include "model/transformer.h"
 #include "support/model_files.h"
 
-namespace {
-std::atomic<int64_t> g_allocations{0};
-
-void* CountedAlloc(size_t size, size_t alignment) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  const size_t padded = (size + alignment - 1) / alignment * alignment;
-  void* p = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, padded) : std::malloc(size);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-
-// All of these pair with CountedAlloc; through inlining GCC sees free() meet an operator new that it takes for its own.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-
-void* operator new(size_t size) { return CountedAlloc(size, 1); }
-void* operator new[](size_t size) { return CountedAlloc(size, 1); }
-void* operator new(size_t size, std::align_val_t a) { return CountedAlloc(size, static_cast<size_t>(a)); }
-void* operator new[](size_t size, std::align_val_t a) { return CountedAlloc(size, static_cast<size_t>(a)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-
 namespace bellhop::test {
 namespace {
 
 TEST(SteadyStateTest, TheCounterCounts) {
-  const int64_t before = g_allocations;
+  const int64_t before = AllocationCount();
   // volatile: the compiler may not leave the pair out.
   int* volatile p = new int(1);
   delete p;
-  EXPECT_EQ(g_allocations - before, 1);
+  EXPECT_EQ(AllocationCount() - before, 1);
 }
 
 TEST(SteadyStateTest, ADecodeStepAllocatesNothing) {
@@ -87,10 +56,10 @@ TEST(SteadyStateTest, ADecodeStepAllocatesNothing) {
     return true;
   };
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(step());
-  const int64_t before = g_allocations;
+  const int64_t before = AllocationCount();
   bool ok = true;
   for (int i = 0; i < 200; ++i) ok = ok && step();  // crosses page bounds
-  const int64_t allocations = g_allocations - before;
+  const int64_t allocations = AllocationCount() - before;
   EXPECT_TRUE(ok);
   EXPECT_EQ(allocations, 0);
 }
