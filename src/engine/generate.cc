@@ -1,7 +1,7 @@
 // Generation: prompt chunks, decode steps, sampling, stop rules, context shifts.
 #include <algorithm>
 
-#include "decode/stop_matcher.h"
+#include "engine/running_sequence.h"
 #include "engine/text_engine_impl.h"
 #include "sys/clock.h"
 
@@ -75,103 +75,72 @@ Result<int32_t> TextEngineImpl::ReusePrefix(HostSpan<const TokenId> prompt) {
   return resume;
 }
 
-struct TextEngineImpl::Generation {
-  TextEngineImpl& engine;
-  const GenerateRequest& request;
-  decode::Sampler sampler;
-  decode::StopMatcher stops;
-  std::optional<text::StreamDecoder> decoder;  // none: the file has no tokenizer, tokens alone come out
-  GenerateResult result;
-  int32_t keep = 0;  // tokens that a shift keeps
+// Takes what one generation gives out.
+class TextEngineImpl::GenerationSink final : public SequenceSink {
+ public:
+  GenerationSink(const GenerateRequest& request, GenerateResult* result) : request_(request), result_(result) {}
 
-  bool cancelled() const { return request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed); }
-
-  void Emit(std::string_view text) {
-    if (text.empty()) return;
-    result.text += text;
-    if (request.on_text) request.on_text(text);
-  }
-
-  // True when a stop string ended generation.
-  bool PushText(std::string_view text) {
-    const decode::StopMatcher::Output out = stops.Push(text);
-    Emit(out.text);
-    return out.stopped;
-  }
-
-  Result<TokenId> Draw() {
-    const HostSpan<float> logits(engine.logits_.data(), static_cast<size_t>(engine.info_.vocab));
-    auto token = sampler.Sample(logits, 0, static_cast<uint64_t>(engine.sequence_->length()));
-    if (token.ok()) return token;
-    return token.status().WithContext(fmt::format("position {}", engine.sequence_->length()));
-  }
-
-  // Drops the oldest half of what follows the kept tokens and computes the rest again, as a prompt.
-  Status Shift() {
-    const std::vector<TokenId>& held = engine.sequence_tokens_;
-    const auto length = static_cast<int32_t>(held.size());
-    const int32_t kept = std::clamp(length - 2, 0, keep);  // a context of one token keeps none
-    const int32_t dropped = std::max((length - kept) / 2, 1);
-    std::vector<TokenId> rest(held.begin(), held.begin() + kept);
-    rest.insert(rest.end(), held.begin() + kept + dropped, held.end());
-    BELLHOP_TRY(engine.sequence_->Truncate(0));
-    engine.sequence_tokens_.clear();
-    engine.prompt_class_tokens_ = 0;
-    ++result.context_shifts;
-    return engine.Prefill(rest, 0, static_cast<int32_t>(rest.size()), request.cancel,
-                          [](int32_t, MatView<const float>) { return Status(); });
-  }
-
-  // Feeds the last token and leaves the next logits; false when the context is full and may not shift.
-  Result<bool> Step(TokenId token) {
-    if (engine.sequence_->length() == engine.options_.context_tokens) {
-      if (!engine.config_.context.shift) return false;
-      BELLHOP_TRY(Shift());
-    }
-    BELLHOP_TRY(engine.DecodeStep(token));
+  bool OnDelta(const SequenceDelta& delta) override {
+    for (const SampledToken& token : delta.tokens) result_->ids.push_back(token.id);
+    result_->text += delta.text;
+    if (!delta.text.empty() && request_.on_text) request_.on_text(delta.text);
     return true;
   }
+  void OnEnd(const SequenceResult& result) override { result_->reason = result.reason; }
 
-  Status Loop() {
-    const int64_t start = sys::MonotonicNs();
-    result.reason = FinishReason::kLength;
-    while (request.max_tokens < 0 || static_cast<int32_t>(result.ids.size()) < request.max_tokens) {
-      if (cancelled()) {
-        result.reason = FinishReason::kCancelled;
-        break;
-      }
-      BELLHOP_TRY_ASSIGN(const TokenId token, Draw());
-      const bool end = engine.tokenizer_ != nullptr && engine.tokenizer_->IsEndOfGeneration(token);
-      if (end && !request.ignore_eos) {
-        result.reason = FinishReason::kEndOfGeneration;
-        break;
-      }
-      sampler.Accept(token);
-      result.ids.push_back(token);
-      if (decoder && PushText(decoder->Push(token))) {
-        result.reason = FinishReason::kStop;
-        break;
-      }
-      if (static_cast<int32_t>(result.ids.size()) == request.max_tokens) break;
-      auto went_on = Step(token);
-      if (!went_on.ok() && went_on.status().code() == StatusCode::kCancelled) {
-        result.reason = FinishReason::kCancelled;
-        break;
-      }
-      if (!went_on.ok()) return went_on.status();
-      if (!*went_on) break;
-    }
-    if (result.reason != FinishReason::kStop && decoder) {
-      if (PushText(decoder->Flush())) {
-        result.reason = FinishReason::kStop;
-      } else {
-        Emit(stops.Flush());
-      }
-    }
-    result.decode_ms = static_cast<double>(sys::MonotonicNs() - start) / 1e6;
+ private:
+  const GenerateRequest& request_;
+  GenerateResult* result_;
+};
+
+// Drops the oldest half of what follows the kept tokens and computes the rest again, as a prompt.
+Status TextEngineImpl::ShiftContext(int32_t keep, const std::atomic<bool>* cancel) {
+  const std::vector<TokenId>& held = sequence_tokens_;
+  const auto length = static_cast<int32_t>(held.size());
+  const int32_t kept = std::clamp(length - 2, 0, keep);  // a context of one token keeps none
+  const int32_t dropped = std::max((length - kept) / 2, 1);
+  std::vector<TokenId> rest(held.begin(), held.begin() + kept);
+  rest.insert(rest.end(), held.begin() + kept + dropped, held.end());
+  BELLHOP_TRY(sequence_->Truncate(0));
+  sequence_tokens_.clear();
+  prompt_class_tokens_ = 0;
+  return Prefill(rest, 0, static_cast<int32_t>(rest.size()), cancel,
+                 [](int32_t, MatView<const float>) { return Status(); });
+}
+
+// Samples from the logits at hand and feeds what came, until the sequence ends.
+Status TextEngineImpl::DecodeLoop(const GenerateRequest& request, int32_t keep, RunningSequence* running,
+                                  GenerateResult* result) {
+  const auto cancelled = [&] { return request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed); };
+  const HostSpan<float> logits(logits_.data(), static_cast<size_t>(info_.vocab));
+  if (!running->wants_tokens()) {
+    running->Finish(FinishReason::kLength);
     return Status();
   }
-};
+  for (;;) {
+    if (cancelled()) {
+      running->Finish(FinishReason::kCancelled);
+      return Status();
+    }
+    BELLHOP_TRY_ASSIGN(const TokenId token, running->Sample(logits, static_cast<uint64_t>(sequence_->length())));
+    BELLHOP_TRY_ASSIGN(const bool goes_on, running->Take(token, logits));
+    if (!goes_on) return Status();
+    if (sequence_->length() == options_.context_tokens) {
+      if (!config_.context.shift) {
+        running->Finish(FinishReason::kLength);
+        return Status();
+      }
+      ++result->context_shifts;
+      const Status shifted = ShiftContext(keep, request.cancel);
+      if (shifted.code() == StatusCode::kCancelled) {
+        running->Finish(FinishReason::kCancelled);
+        return Status();
+      }
+      BELLHOP_TRY(shifted);
+    }
+    BELLHOP_TRY(DecodeStep(token));
+  }
+}
 
 Result<GenerateResult> TextEngineImpl::Generate(const GenerateRequest& request) {
   const auto prompt_tokens = static_cast<int32_t>(request.prompt.size());
@@ -180,28 +149,40 @@ Result<GenerateResult> TextEngineImpl::Generate(const GenerateRequest& request) 
     return InvalidArgument("the prompt has {} tokens, the context {}; raise --ctx-size or shorten the prompt",
                            prompt_tokens, options_.context_tokens);
   }
-  BELLHOP_TRY_ASSIGN(decode::Sampler sampler, decode::Sampler::Create(request.sampling, info_.vocab));
-  BELLHOP_TRY_ASSIGN(decode::StopMatcher stops, decode::StopMatcher::Create(request.stop));
-  for (const TokenId id : request.prompt) sampler.Accept(id);
-  Generation run{*this, request, std::move(sampler), std::move(stops), std::nullopt, {}, 0};
-  if (tokenizer_ != nullptr) run.decoder.emplace(*tokenizer_, request.special);
-  run.keep = config_.context.keep_tokens < 0 ? prompt_tokens : std::min(config_.context.keep_tokens, prompt_tokens);
-  run.result.prompt_tokens = prompt_tokens;
+  GenerateResult result;
+  const RunningSequence::Model shared{
+      .tokenizer = tokenizer_.get(), .index = nullptr, .vocab = info_.vocab, .context = options_.context_tokens};
+  SequenceRequest sequence;
+  sequence.prompt = request.prompt;
+  sequence.sampling = request.sampling;
+  sequence.max_tokens = request.max_tokens;
+  sequence.stop = request.stop;
+  sequence.ignore_eos = request.ignore_eos;
+  sequence.special = request.special;
+  BELLHOP_TRY_ASSIGN(
+      const std::unique_ptr<RunningSequence> running,
+      RunningSequence::Create(shared, std::move(sequence), std::make_shared<GenerationSink>(request, &result)));
+  result.prompt_tokens = prompt_tokens;
   const int32_t room = options_.context_tokens - prompt_tokens + 1;
-  run.result.ids.reserve(static_cast<size_t>(request.max_tokens >= 0 ? std::min(request.max_tokens, room) : room));
+  result.ids.reserve(static_cast<size_t>(request.max_tokens >= 0 ? std::min(request.max_tokens, room) : room));
 
   const int64_t start = sys::MonotonicNs();
-  BELLHOP_TRY_ASSIGN(run.result.reused_tokens, ReusePrefix(request.prompt));
-  const Status prefilled = Prefill(request.prompt, run.result.reused_tokens, prompt_tokens - 1, request.cancel,
+  BELLHOP_TRY_ASSIGN(result.reused_tokens, ReusePrefix(request.prompt));
+  const Status prefilled = Prefill(request.prompt, result.reused_tokens, prompt_tokens - 1, request.cancel,
                                    [](int32_t, MatView<const float>) { return Status(); });
-  run.result.prompt_ms = static_cast<double>(sys::MonotonicNs() - start) / 1e6;
+  const int64_t decode_start = sys::MonotonicNs();
+  result.prompt_ms = static_cast<double>(decode_start - start) / 1e6;
   if (prefilled.code() == StatusCode::kCancelled) {
-    run.result.reason = FinishReason::kCancelled;
-    return std::move(run.result);
+    result.reason = FinishReason::kCancelled;
+    return result;
   }
   BELLHOP_TRY(prefilled);
-  BELLHOP_TRY(run.Loop());
-  return std::move(run.result);
+  // Of the prompt, what a shift keeps.
+  const int32_t keep =
+      config_.context.keep_tokens < 0 ? prompt_tokens : std::min(config_.context.keep_tokens, prompt_tokens);
+  BELLHOP_TRY(DecodeLoop(request, keep, running.get(), &result));
+  result.decode_ms = static_cast<double>(sys::MonotonicNs() - decode_start) / 1e6;
+  return result;
 }
 
 }  // namespace bellhop::engine

@@ -99,7 +99,8 @@ Result<bool> RunningSequence::Take(TokenId token, HostSpan<const float> logits) 
   BELLHOP_TRY(PushToken(token, logits));
   const bool stopped = decoder_ && PushText(decoder_->Push(token));
   if (!Deliver()) {
-    Finish(FinishReason::kCancelled);
+    result_.reason = FinishReason::kCancelled;
+    End();
   } else if (stopped) {
     Finish(FinishReason::kStop);
   } else if (result_.generated_tokens == request_.max_tokens) {
@@ -112,7 +113,7 @@ Result<bool> RunningSequence::Take(TokenId token, HostSpan<const float> logits) 
 
 void RunningSequence::Finish(FinishReason reason) {
   result_.reason = reason;
-  if (reason != FinishReason::kStop && reason != FinishReason::kCancelled && decoder_) {
+  if (reason != FinishReason::kStop && decoder_) {
     if (PushText(decoder_->Flush())) {
       result_.reason = FinishReason::kStop;
     } else {

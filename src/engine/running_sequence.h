@@ -1,5 +1,5 @@
-// One request of the service while it runs: from a row of logits to a token, its text and its end. Knows nothing of
-// steps and slots.
+// One request while it is generated, alone or in the service: from a row of logits to a token, its text and its end.
+// Knows nothing of steps and slots.
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,8 @@
 
 namespace bellhop::engine {
 
+class RunningSequence;
+
 // Rows of one decode step.
 inline constexpr uint32_t kMaxDecodeRows = 32;
 
@@ -64,7 +66,7 @@ class TextEngineImpl final : public TextEngine {
   moe::NumericClass prompt_class() const;
 
  private:
-  struct Generation;  // one running Generate call (generate.cc)
+  class GenerationSink;  // generate.cc
 
   explicit TextEngineImpl(const config::EngineConfig& config) : config_(config) {}
   Status OpenModel(LogSink* log);
@@ -87,6 +89,9 @@ class TextEngineImpl final : public TextEngine {
                  const OnLogits& on_logits);
   // One decode row; its logits are in logits_.
   Status DecodeStep(TokenId token);
+  Status DecodeLoop(const GenerateRequest& request, int32_t keep, RunningSequence* running, GenerateResult* result);
+  // Makes room in a full context; `keep` leading tokens stay.
+  Status ShiftContext(int32_t keep, const std::atomic<bool>* cancel);
   // Makes the sequence hold a reusable prefix of `prompt` and returns its length.
   Result<int32_t> ReusePrefix(HostSpan<const TokenId> prompt);
   // Rows whose logits fit the logits buffer.
