@@ -155,6 +155,12 @@ TEST(TextServiceTest, SequencesTogetherGetWhatEachGetsAlone) {
     EXPECT_EQ(result.prompt_tokens, alone.prompt_tokens);
     EXPECT_GT(result.misses, 0u);
   }
+  // The prompt that came last is still held; of the others the order of ends decides.
+  constexpr size_t kLast = std::size(kPrompts) - 1;
+  sinks.push_back(Submit(*service, Request(service->engine(), kPrompts[kLast], 24)));
+  const SequenceResult again = sinks.back()->Wait();
+  EXPECT_EQ(again.reused_tokens, again.prompt_tokens - 1);
+  EXPECT_EQ(sinks.back()->ids(), Alone(kPrompts[kLast], 24).ids);
   uint64_t tokens = 0;
   for (const auto& sink : sinks) tokens += sink->ids().size();
   const ServiceSnapshot snapshot = AtRest(*service, tokens);
