@@ -198,6 +198,12 @@ class PageTest(ServerTest):
         self.assertIn("expert 31", page.locator("#tip").inner_text())
 
     def test_map_has_colours_and_hover_shows_figures(self):
+        # A page's own answer may be short; this gives every expert a count of its own.
+        body = {"prompt": "The captain looked at the sea", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+        call = urllib.request.Request(self.server.url + "/v1/completions", json.dumps(body).encode(),
+                                      {"Content-Type": "application/json"})
+        with urllib.request.urlopen(call, timeout=120):
+            pass
         self.settings(Max_tokens=40)
         self.send("Tell me a story.")
         self.wait_for_end()
