@@ -2,9 +2,12 @@
 // words how each field is read. All multi-byte fields are little-endian at any alignment: load them with memcpy.
 //
 // The helpers are always inlined, so that a translation unit compiled for one ISA never lends its copy to another.
+// Kernels of GPUs call them too.
 #pragma once
 
 #include <cstdint>
+
+#include "base/host_device.h"
 
 namespace bellhop::quant {
 
@@ -63,7 +66,7 @@ struct Iq4xsBlock {
 inline constexpr float kIq1Delta = 0.125f;
 
 // Q4_K and Q5_K: scale and minimum (0..63) of group g (0..7) from the 12 bytes at kScales.
-BELLHOP_ALWAYS_INLINE void SixBitPair(const uint8_t* s, int g, int* scale, int* min) {
+BELLHOP_ALWAYS_INLINE BELLHOP_HOST_DEVICE void SixBitPair(const uint8_t* s, int g, int* scale, int* min) {
   if (g < 4) {
     *scale = s[g] & 63;
     *min = s[g + 4] & 63;
@@ -74,25 +77,27 @@ BELLHOP_ALWAYS_INLINE void SixBitPair(const uint8_t* s, int g, int* scale, int* 
 }
 
 // Q3_K: signed scale (-32..31) of group g (0..15) from the 12 bytes at kScales.
-BELLHOP_ALWAYS_INLINE int Q3KScale(const uint8_t* s, int g) {
+BELLHOP_ALWAYS_INLINE BELLHOP_HOST_DEVICE int Q3KScale(const uint8_t* s, int g) {
   const int low = g < 8 ? s[g] & 15 : s[g - 8] >> 4;
   const int high = (s[8 + g % 4] >> (2 * (g / 4))) & 3;
   return low + 16 * high - 32;
 }
 
 // IQ4_XS: signed scale (-32..31) of sub-block b (0..7).
-BELLHOP_ALWAYS_INLINE int Iq4xsScale(const uint8_t* scales_low, uint16_t scales_high, int b) {
+BELLHOP_ALWAYS_INLINE BELLHOP_HOST_DEVICE int Iq4xsScale(const uint8_t* scales_low, uint16_t scales_high, int b) {
   const int low = (scales_low[b / 2] >> (4 * (b % 2))) & 15;
   const int high = (scales_high >> (2 * b)) & 3;
   return (low | high << 4) - 32;
 }
 
 // IQ1_M: bits of the f16 block scale from the eight bytes at kScales.
-BELLHOP_ALWAYS_INLINE uint16_t Iq1mScaleBits(const uint8_t* s) {
+BELLHOP_ALWAYS_INLINE BELLHOP_HOST_DEVICE uint16_t Iq1mScaleBits(const uint8_t* s) {
   return static_cast<uint16_t>(s[1] >> 4 | (s[3] >> 4) << 4 | (s[5] >> 4) << 8 | (s[7] >> 4) << 12);
 }
 
 // TQ1_0: base-3 digit (0..2) of a byte; `power` is 3^n for digit n (0..4).
-BELLHOP_ALWAYS_INLINE int TernaryDigit(uint8_t byte, int power) { return (((byte * power) & 255) * 3) >> 8; }
+BELLHOP_ALWAYS_INLINE BELLHOP_HOST_DEVICE int TernaryDigit(uint8_t byte, int power) {
+  return (((byte * power) & 255) * 3) >> 8;
+}
 
 }  // namespace bellhop::quant
