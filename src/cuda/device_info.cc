@@ -59,6 +59,10 @@ Result<DeviceInfo> Describe(int device) {
   info.maps_host_memory = properties.canMapHostMemory != 0;
   BELLHOP_TRY_ASSIGN(const int read_only, Attribute(cudaDevAttrHostRegisterReadOnlySupported, device));
   info.registers_read_only = read_only != 0;
+  BELLHOP_TRY_ASSIGN(const int clock_khz, Attribute(cudaDevAttrMemoryClockRate, device));
+  BELLHOP_TRY_ASSIGN(const int bus_bits, Attribute(cudaDevAttrGlobalMemoryBusWidth, device));
+  constexpr double kTransfersPerClock = 2;
+  info.memory_gbps = kTransfersPerClock * clock_khz * bus_bits / 8 / 1e6;
 
   std::array<char, 32> pci{};
   BELLHOP_CUDA_TRY(cudaDeviceGetPCIBusId(pci.data(), static_cast<int>(pci.size()), device));

@@ -22,6 +22,7 @@ struct DeviceInfo {
   uint64_t l2_bytes = 0;
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;        // now, with other processes running; 0 when the device refused a context (see note)
+  double memory_gbps = 0;         // of its memory's clock and width, on paper; 0: unknown
   std::string pci_id;             // "0000:17:00.0", the name under /sys/bus/pci/devices
   bool maps_host_memory = false;  // kernels can read pinned host memory
   bool registers_read_only = false;  // read-only mapped files can be registered

@@ -33,6 +33,7 @@ TEST(DeviceInfoTest, ListsDevicesOrSaysWhyNot) {
     EXPECT_GT(info.l2_bytes, 0u);
     EXPECT_GT(info.total_bytes, uint64_t{1} << 28);
     EXPECT_LE(info.free_bytes, info.total_bytes);
+    EXPECT_GE(info.memory_gbps, 0);
     EXPECT_EQ(info.free_bytes == 0, !info.note.empty()) << info.note;
     EXPECT_TRUE(pci_ids.insert(info.pci_id).second) << info.pci_id;
     EXPECT_GE(info.driver_version, info.runtime_version / 1000 * 1000);

@@ -62,7 +62,7 @@ struct DoorbellCounters {
   uint64_t hits = 0, misses = 0;  // routes
   uint64_t experts = 0;           // distinct ones of each step and layer, where ClassifyArgs::last_steps is given
   uint64_t dropped = 0;           // routes of rows that had failed
-  uint64_t rings = 0;             // layers with misses
+  uint64_t rings = 0;             // layers that asked for misses
   uint64_t zero_cold = 0;         // layers without
   uint64_t wait_ns = 0;           // if DoorbellState::timers
 };
@@ -132,6 +132,7 @@ struct ClassifyArgs {
   int32_t* route_slots = nullptr;    // out [rows][used]: slot, kMissRoute or kDroppedRoute
   uint32_t* route_counts = nullptr;  // [experts], += 1 for each route; null: none
   uint32_t* last_steps = nullptr;    // [experts], zeroed once: the step that chose it last; null: not counted
+  bool ring_misses = true;           // false: the GPU computes them, nobody is asked
 };
 
 struct ClassifyScratch {
@@ -252,22 +253,22 @@ BELLHOP_HOST_DEVICE inline void Decide(const ClassifyArgs& args, DoorbellState* 
                                        ClassifyScratch* scratch) {
   FailRows(scratch->bad_rows, RowErrorCode::kRouter, args.layer, state);
   DoorbellCounters& counters = state->counters;
-  counters.hits += scratch->hits;
-  counters.misses += scratch->misses;
-  counters.experts += scratch->experts;
-  counters.dropped += static_cast<uint32_t>(args.rows * args.used) - scratch->hits - scratch->misses;
+  AddToTotal(&counters.hits, scratch->hits);
+  AddToTotal(&counters.misses, scratch->misses);
+  AddToTotal(&counters.experts, scratch->experts);
+  AddToTotal(&counters.dropped, static_cast<uint32_t>(args.rows * args.used) - scratch->hits - scratch->misses);
   state->pending = 0;
   scratch->ring = 0;
   if (scratch->misses == 0) {
-    ++counters.zero_cold;
+    AddToTotal(&counters.zero_cold, 1);
     return;
   }
-  if (state->error.code != DeviceErrorCode::kNone) return;
+  if (!args.ring_misses || state->error.code != DeviceErrorCode::kNone) return;
   if (state->completed != state->rings) {
     RecordError({DeviceErrorCode::kOverflow, args.layer, 0, state->rings, 0}, state, channel);
     return;
   }
-  ++counters.rings;
+  AddToTotal(&counters.rings, 1);
   ++state->rings;
   state->pending = state->rings;
   state->pending_rows = scratch->miss_rows;
@@ -341,11 +342,11 @@ BELLHOP_HOST_DEVICE void BeginDeviceStep(const Group& group, DoorbellState* stat
   group.Sync();
 }
 
-// Splits the routes of a layer into hits and misses, and rings if there is a miss. One group; every thread of it calls
-// this with the same arguments.
+// Splits the routes of a layer into hits and misses. True: the layer must ring, and everything but the payload says so.
+// One group; every thread of it calls this with the same arguments and gets the same answer.
 template <typename Group>
-BELLHOP_HOST_DEVICE void ClassifyAndRing(const Group& group, const ClassifyArgs& args, const DoorbellChannel& channel,
-                                         DoorbellState* state, ClassifyScratch* scratch) {
+BELLHOP_HOST_DEVICE bool Classify(const Group& group, const ClassifyArgs& args, const DoorbellChannel& channel,
+                                  DoorbellState* state, ClassifyScratch* scratch) {
   namespace detail = doorbell_detail;
   const bool fits = args.rows <= channel.max_rows && args.used <= channel.max_used;
   if (group.rank() == 0) {
@@ -355,7 +356,7 @@ BELLHOP_HOST_DEVICE void ClassifyAndRing(const Group& group, const ClassifyArgs&
   if (!fits) {
     for (int32_t r = group.rank(); r < args.rows * args.used; r += group.size()) args.route_slots[r] = kDroppedRoute;
     group.Sync();
-    return;
+    return false;
   }
   group.Sync();
   detail::FindBadRows(group, args, *state, scratch);
@@ -364,22 +365,41 @@ BELLHOP_HOST_DEVICE void ClassifyAndRing(const Group& group, const ClassifyArgs&
   group.Sync();
   if (group.rank() == 0) detail::Decide(args, state, channel, scratch);
   group.Sync();
-  if (scratch->ring == 0) return;
-  detail::WritePayload(group, args, *state, channel, *scratch);
+  return scratch->ring != 0;
+}
+
+// The same group, after Classify has said so and args.x is written.
+template <typename Group>
+BELLHOP_HOST_DEVICE void Ring(const Group& group, const ClassifyArgs& args, const DoorbellChannel& channel,
+                              DoorbellState* state, const ClassifyScratch& scratch) {
+  doorbell_detail::WritePayload(group, args, *state, channel, scratch);
   group.Sync();
   if (group.rank() != 0) return;
   FenceSystem();
   StoreReleaseSystem(&channel.header->req_seq, state->rings);
 }
 
-// Waits for the layer's request, if ClassifyAndRing made one, and adds the sums of the misses to y, in one addition per
-// element. One group, later in the same stream.
+template <typename Group>
+BELLHOP_HOST_DEVICE void ClassifyAndRing(const Group& group, const ClassifyArgs& args, const DoorbellChannel& channel,
+                                         DoorbellState* state, ClassifyScratch* scratch) {
+  if (Classify(group, args, channel, state, scratch)) Ring(group, args, channel, state, *scratch);
+}
+
+// Waits for the layer's request, if Classify made one: the rows whose sums lie in channel.y, as bits. One group, later
+// in the same stream.
+template <typename Group>
+BELLHOP_HOST_DEVICE uint32_t AwaitMisses(const Group& group, int32_t layer, const DoorbellChannel& channel,
+                                         DoorbellState* state, WaitScratch* scratch) {
+  if (group.rank() == 0) scratch->rows = doorbell_detail::AwaitDone(layer, state, channel);
+  group.Sync();
+  return scratch->rows;
+}
+
+// The same, and adds the sums of the misses to y, in one addition per element.
 template <typename Group>
 BELLHOP_HOST_DEVICE void WaitAndAccumulate(const Group& group, const WaitArgs& args, const DoorbellChannel& channel,
                                            DoorbellState* state, WaitScratch* scratch) {
-  if (group.rank() == 0) scratch->rows = doorbell_detail::AwaitDone(args.layer, state, channel);
-  group.Sync();
-  const uint32_t rows = scratch->rows;
+  const uint32_t rows = AwaitMisses(group, args.layer, channel, state, scratch);
   for (int32_t m = 0; m < kDoorbellMaxRows; ++m) {
     if ((rows >> m & 1u) == 0) continue;
     doorbell_detail::AddRow(group, channel.y + m * channel.stride, channel.hidden, args.y + m * args.y_stride);

@@ -71,6 +71,10 @@ struct AddressRange {
 std::vector<AddressRange> RegistrationPieces(uintptr_t begin, uint64_t bytes, uint64_t piece_bytes,
                                              uint64_t page_bytes);
 
+// The pages of all ranges, ascending, where ranges that share or touch a page are one: a page can be registered once.
+// Pure.
+std::vector<AddressRange> MergedPages(std::vector<AddressRange> ranges, uint64_t page_bytes);
+
 // Existing host memory, registered read-only so that kernels and copies read it where it lies. The memory must stay
 // mapped. Pieces, because a registration of many GiB cannot be interrupted or bounded.
 class RegisteredHost {

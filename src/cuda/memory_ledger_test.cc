@@ -60,6 +60,17 @@ TEST(MemoryLedgerTest, ThreadsShareIt) {
   EXPECT_EQ(ledger.charges(), 2000u);
 }
 
+TEST(MergedPagesTest, EveryPageIsThereOnce) {
+  using Ranges = std::vector<AddressRange>;
+  EXPECT_TRUE(MergedPages({}, 0x1000).empty());
+  EXPECT_TRUE(MergedPages({{0x1800, 0x1800}}, 0x1000).empty());
+  EXPECT_EQ(MergedPages({{0x1234, 0x1235}}, 0x1000), (Ranges{{0x1000, 0x2000}}));
+  // In any order; those that share a page and those that touch are one.
+  EXPECT_EQ(MergedPages({{0x5800, 0x6000}, {0x1100, 0x2100}, {0x2100, 0x2f00}, {0x3000, 0x3001}}, 0x1000),
+            (Ranges{{0x1000, 0x4000}, {0x5000, 0x6000}}));
+  EXPECT_EQ(MergedPages({{0x1000, 0x9000}, {0x2000, 0x3000}}, 0x1000), (Ranges{{0x1000, 0x9000}}));
+}
+
 TEST(RegistrationPiecesTest, CoverWholePagesWithoutGapsOrOverlap) {
   EXPECT_TRUE(RegistrationPieces(0x1000, 0, 0x2000, 0x1000).empty());
   EXPECT_EQ(RegistrationPieces(0x1234, 1, 0x2000, 0x1000), (std::vector<AddressRange>{{0x1000, 0x2000}}));

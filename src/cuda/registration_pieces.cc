@@ -18,4 +18,21 @@ std::vector<AddressRange> RegistrationPieces(uintptr_t begin, uint64_t bytes, ui
   return pieces;
 }
 
+std::vector<AddressRange> MergedPages(std::vector<AddressRange> ranges, uint64_t page_bytes) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const AddressRange& a, const AddressRange& b) { return a.begin < b.begin; });
+  std::vector<AddressRange> merged;
+  for (const AddressRange& range : ranges) {
+    if (range.begin >= range.end) continue;
+    const uintptr_t begin = range.begin / page_bytes * page_bytes;
+    const uintptr_t end = (range.end - 1) / page_bytes * page_bytes + page_bytes;
+    if (!merged.empty() && begin <= merged.back().end) {
+      merged.back().end = std::max(merged.back().end, end);
+    } else {
+      merged.push_back({begin, end});
+    }
+  }
+  return merged;
+}
+
 }  // namespace bellhop::cuda

@@ -15,11 +15,7 @@
 #include <thread>
 #endif
 
-#if defined(__CUDACC__)
-#define BELLHOP_HOST_DEVICE __host__ __device__
-#else
-#define BELLHOP_HOST_DEVICE
-#endif
+#include "base/host_device.h"
 
 namespace bellhop::cuda {
 
@@ -105,6 +101,14 @@ BELLHOP_HOST_DEVICE inline void OrInGroup(uint32_t* word, uint32_t value) {
   std::atomic_ref<uint32_t>(*word).fetch_or(value, std::memory_order_relaxed);
 #endif
 }
+// A total that nobody reads while kernels run: the thread does not wait for the memory.
+BELLHOP_HOST_DEVICE inline void AddToTotal(uint64_t* total, uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  atomicAdd(reinterpret_cast<unsigned long long*>(total), static_cast<unsigned long long>(value));
+#else
+  *total += value;
+#endif
+}
 // The word's old value.
 BELLHOP_HOST_DEVICE inline uint32_t ExchangeInGroup(uint32_t* word, uint32_t value) {
 #if defined(__CUDA_ARCH__)
@@ -123,6 +127,12 @@ struct SoloGroup {
 };
 
 #if defined(__CUDACC__)
+// The threads of a warp.
+struct WarpGroup {
+  __device__ int32_t rank() const { return static_cast<int32_t>(threadIdx.x % 32); }
+  __device__ int32_t size() const { return 32; }
+  __device__ void Sync() const { __syncwarp(); }
+};
 // All threads of a one-dimensional block.
 struct BlockGroup {
   __device__ int32_t rank() const { return static_cast<int32_t>(threadIdx.x); }
