@@ -10,6 +10,7 @@
 
 #include "sys/aligned_buffer.h"
 #include "sys/clock.h"
+#include "sys/host_info.h"
 
 namespace bellhop::sys {
 namespace {
@@ -78,6 +79,9 @@ SumLinesFn SelectSumLines(Isa isa) {
   return SumLinesReference;
 }
 
+constexpr uint64_t kLeastBuffer = uint64_t{64} << 20;
+constexpr uint64_t kShareOfAvailable = 4;
+
 struct Sums {
   std::vector<uint64_t> of_workers;
   std::vector<double> rates;  // bytes per ns, one per pass
@@ -88,6 +92,14 @@ Status CheckRequest(const WorkerPool& pool, uint64_t bytes, int passes) {
     return InvalidArgument("a bandwidth buffer of {} bytes is too small for {} workers", bytes, pool.size());
   }
   if (passes < 1) return InvalidArgument("{} passes asked for; at least one is needed", passes);
+  return Status();
+}
+
+Status CheckMemory(const WorkerPool& pool, HostSpan<const std::byte> memory, int passes) {
+  BELLHOP_TRY(CheckRequest(pool, memory.size(), passes));
+  if (reinterpret_cast<uintptr_t>(memory.data()) % kLineBytes != 0) {
+    return InvalidArgument("memory for a bandwidth measurement must begin on a cache line of {} bytes", kLineBytes);
+  }
   return Status();
 }
 
@@ -133,16 +145,25 @@ uint64_t BandwidthBufferBytes(uint64_t last_level_cache_bytes, uint64_t cap_byte
   return std::min(std::max(wanted, kLeast), cap_bytes);
 }
 
+uint64_t BandwidthBufferBytes(const Topology& topology, uint64_t max_bytes) {
+  const uint64_t share = topology.memory_available_bytes / kShareOfAvailable;
+  return BandwidthBufferBytes(LastLevelCacheBytes(), std::clamp(share, std::min(kLeastBuffer, max_bytes), max_bytes));
+}
+
+void FillForReading(WorkerPool& pool, HostSpan<std::byte> memory) {
+  const auto lines = static_cast<int64_t>(memory.size() / kLineBytes);
+  pool.Run([&](int worker, int workers) {
+    const RowRange range = WorkerPool::Split(lines, 1, worker, workers);
+    std::memset(memory.data() + range.begin * kLineBytes, worker + 1, static_cast<size_t>(range.size()) * kLineBytes);
+  });
+}
+
 Result<ReadBandwidth> MeasureReadBandwidth(WorkerPool& pool, uint64_t buffer_bytes, int passes, Isa isa) {
   const int64_t lines = static_cast<int64_t>(buffer_bytes / kLineBytes);
   BELLHOP_TRY(CheckRequest(pool, buffer_bytes, passes));
   BELLHOP_TRY_ASSIGN(const AlignedBuffer buffer, AlignedBuffer::Create(buffer_bytes, MemoryTag::kOther));
-  std::byte* const data = buffer.bytes().data();
-  pool.Run([&](int worker, int workers) {  // first touch places the pages on the worker's node
-    const RowRange range = WorkerPool::Split(lines, 1, worker, workers);
-    std::memset(data + range.begin * kLineBytes, worker + 1, static_cast<size_t>(range.size()) * kLineBytes);
-  });
-  const Sums sums = ReadPasses(pool, data, lines, passes, SelectSumLines(isa));
+  FillForReading(pool, buffer.bytes());
+  const Sums sums = ReadPasses(pool, buffer.bytes().data(), lines, passes, SelectSumLines(isa));
   // The sums are used, so the loads cannot be optimised away; their value proves that every line was read.
   for (int worker = 0; worker < pool.size(); ++worker) {
     const uint64_t byte = static_cast<uint64_t>(worker + 1) & 0xff;
@@ -157,10 +178,7 @@ Result<ReadBandwidth> MeasureReadBandwidth(WorkerPool& pool, uint64_t buffer_byt
 }
 
 Result<ReadBandwidth> MeasureReadBandwidth(WorkerPool& pool, HostSpan<const std::byte> memory, int passes, Isa isa) {
-  BELLHOP_TRY(CheckRequest(pool, memory.size(), passes));
-  if (reinterpret_cast<uintptr_t>(memory.data()) % kLineBytes != 0) {
-    return InvalidArgument("memory for a bandwidth measurement must begin on a cache line of {} bytes", kLineBytes);
-  }
+  BELLHOP_TRY(CheckMemory(pool, memory, passes));
   const auto lines = static_cast<int64_t>(memory.size() / kLineBytes);
   const SumLinesFn sum_lines = SelectSumLines(isa);
   // The same memory gives the same sums twice; the comparison keeps the loads.
@@ -172,6 +190,33 @@ Result<ReadBandwidth> MeasureReadBandwidth(WorkerPool& pool, HostSpan<const std:
     }
   }
   return Summary(sums.rates, memory.size(), passes);
+}
+
+Result<std::vector<ReadPoint>> ReadMemoryFor(WorkerPool& pool, HostSpan<const std::byte> memory, int64_t ns, Isa isa) {
+  BELLHOP_TRY(CheckMemory(pool, memory, 1));
+  const auto lines = static_cast<int64_t>(memory.size() / kLineBytes);
+  const SumLinesFn sum_lines = SelectSumLines(isa);
+  std::vector<ReadPoint> points{{MonotonicNs(), 0}};
+  std::vector<uint64_t> first;
+  while (points.size() < 2 || points.back().ns - points.front().ns < ns) {
+    const Sums sums = ReadPasses(pool, memory.data(), lines, 1, sum_lines);
+    points.push_back({MonotonicNs(), points.back().bytes + static_cast<uint64_t>(lines) * kLineBytes});
+    if (first.empty()) first = sums.of_workers;
+    if (sums.of_workers != first) return Internal("memory changed during the bandwidth measurement");
+  }
+  return points;
+}
+
+double RateWithin(const std::vector<ReadPoint>& points, int64_t from_ns, int64_t to_ns) {
+  double bytes = 0;
+  for (size_t i = 1; i < points.size(); ++i) {
+    const ReadPoint &a = points[i - 1], &b = points[i];
+    const int64_t begin = std::max(a.ns, from_ns), end = std::min(b.ns, to_ns);
+    if (end <= begin) continue;
+    bytes +=
+        static_cast<double>(b.bytes - a.bytes) * static_cast<double>(end - begin) / static_cast<double>(b.ns - a.ns);
+  }
+  return to_ns > from_ns ? bytes / static_cast<double>(to_ns - from_ns) : 0;
 }
 
 double MeasureRoundTripNs(WorkerPool& pool, int runs) {

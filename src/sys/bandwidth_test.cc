@@ -53,6 +53,42 @@ TEST(BandwidthTest, ReadsMemoryOfTheCaller) {
   EXPECT_EQ(MeasureReadBandwidth(*pool, short_of_workers, 1).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(BandwidthTest, PointsOfAReadThatGoesOn) {
+  auto pool = MakePool(2);
+  const auto buffer = std::move(AlignedBuffer::Create(64 * 1000 + 10, MemoryTag::kOther)).value();
+  FillForReading(*pool, buffer.bytes());
+  for (const int64_t ns : {int64_t{0}, int64_t{5'000'000}}) {
+    const auto points = ReadMemoryFor(*pool, buffer.bytes(), ns);
+    ASSERT_TRUE(points.ok()) << points.status().ToString();
+    ASSERT_GE(points->size(), 2u);
+    for (size_t i = 1; i < points->size(); ++i) {
+      EXPECT_EQ((*points)[i].bytes, i * 64 * 1000);
+      EXPECT_GE((*points)[i].ns, (*points)[i - 1].ns);
+    }
+    EXPECT_GE(points->back().ns - points->front().ns, ns);
+    EXPECT_GT(RateWithin(*points, points->front().ns, points->back().ns), 0);
+  }
+  EXPECT_FALSE(ReadMemoryFor(*pool, HostSpan<const std::byte>(buffer.bytes().subspan(8)), 1).ok());
+}
+
+TEST(BandwidthTest, RatesOfPartsOfARead) {
+  const std::vector<ReadPoint> points{{100, 0}, {200, 1000}, {200, 1000}, {400, 1500}};
+  EXPECT_EQ(RateWithin(points, 100, 200), 10);
+  EXPECT_EQ(RateWithin(points, 150, 300), (500 + 250) / 150.0);
+  EXPECT_EQ(RateWithin(points, 100, 400), 5);
+  EXPECT_EQ(RateWithin(points, 300, 300), 0);
+  EXPECT_EQ(RateWithin(points, 300, 200), 0);
+}
+
+TEST(BandwidthTest, BufferSizes) {
+  EXPECT_EQ(BandwidthBufferBytes(uint64_t{1} << 30, uint64_t{8} << 30), uint64_t{4} << 30);
+  EXPECT_EQ(BandwidthBufferBytes(0, uint64_t{8} << 30), uint64_t{256} << 20);
+  Topology topology;
+  topology.memory_available_bytes = uint64_t{512} << 20;
+  EXPECT_EQ(BandwidthBufferBytes(topology, uint64_t{4} << 30), uint64_t{128} << 20);
+  EXPECT_EQ(BandwidthBufferBytes(topology, 1000), 1000u);
+}
+
 TEST(BandwidthTest, BadRequests) {
   auto pool = MakePool(2);
   EXPECT_EQ(MeasureReadBandwidth(*pool, 64, 1).status().code(), StatusCode::kInvalidArgument);
