@@ -18,14 +18,11 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/kv_type.h"
 #include "sys/cpu_features.h"
 
 namespace bellhop::kernels {
 
-enum class KvType : uint8_t { kF32, kF16, kBF16 };
-constexpr int64_t KvTypeBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
-
-inline constexpr int kKvPageTokens = 64;
 inline constexpr int64_t kAttentionSpan = 256;
 static_assert(kAttentionSpan % kKvPageTokens == 0);
 

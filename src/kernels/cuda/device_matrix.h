@@ -1,0 +1,84 @@
+// What kernels read: weight matrices in the layout of the GPU, and activations as terms for the tensor cores. Shared by
+// host and device code; no CUDA header.
+//
+// Tiles. A matrix is cut into tiles of 16 output rows, a tile into chunks of some columns (TileGeometry). A chunk holds
+// what a warp needs for its mma fragments, so that every lane loads 16 bytes and a warp a contiguous piece: lane
+// 4 * g + t has rows g and g + 8, and of each group of 32 columns the elements 4t .. 4t+3 and 16+4t .. 16+4t+3. Rows
+// and columns beyond the matrix are zero. kFile: GGUF rows as they lie.
+//
+// Terms. An f32 activation is the sum of two or three bf16 numbers (numerics class decode). They are columns of the n8
+// operand, so their products are added in f32 like those of any other column.
+#pragma once
+
+#include <cstdint>
+
+#include "quant/weight_format.h"
+
+namespace bellhop::kernels {
+
+enum class MatrixLayout : uint8_t { kTiles, kFile };
+
+inline constexpr int kTileRows = 16;
+inline constexpr int kTermGroup = 32;     // columns within which terms are permuted
+inline constexpr int kTermPadding = 256;  // columns of a row of terms: a multiple of this, zeros at the end
+inline constexpr int kMaxStepRows = 32;
+
+struct TileGeometry {
+  int chunk_cols = 0;   // 0: the format has no tiles, it is read in file layout
+  int chunk_bytes = 0;  // of 16 rows
+};
+
+constexpr TileGeometry Tiles(quant::WeightFormat format) {
+  using quant::WeightFormat;
+  switch (format) {
+    case WeightFormat::kF32: return {32, 2048};
+    case WeightFormat::kF16:
+    case WeightFormat::kBF16: return {32, 1024};
+    case WeightFormat::kQ4_0: return {128, 1152};
+    case WeightFormat::kQ8_0: return {64, 1088};
+    case WeightFormat::kMXFP4: return {128, 1088};
+    case WeightFormat::kQ4K: return {256, 2304};
+    case WeightFormat::kQ6K: return {256, 3360};
+    case WeightFormat::kIQ3XXS: return {256, 1568};
+    default: return {};
+  }
+}
+
+struct DeviceMatrix {
+  const uint8_t* data = nullptr;
+  quant::WeightFormat format = quant::WeightFormat::kF32;
+  MatrixLayout layout = MatrixLayout::kTiles;
+  int32_t rows = 0, cols = 0;
+  int32_t chunks = 0;           // of a tile, kTiles
+  int64_t row_bytes = 0;        // kFile
+  const float* bias = nullptr;  // [rows], device memory; null: none
+  float scale = 1;              // on the product, before the bias
+
+  constexpr int32_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
+};
+
+// Bytes of a matrix of rows x cols in the layout that Tiles() gives, file_row_bytes a row otherwise.
+constexpr uint64_t DeviceMatrixBytes(quant::WeightFormat format, int64_t rows, int64_t cols, int64_t file_row_bytes) {
+  const TileGeometry tiles = Tiles(format);
+  if (tiles.chunk_cols == 0) return static_cast<uint64_t>(rows * file_row_bytes);
+  const int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
+  const int64_t chunks = (cols + tiles.chunk_cols - 1) / tiles.chunk_cols;
+  return static_cast<uint64_t>(row_tiles * chunks * tiles.chunk_bytes);
+}
+
+// Activations of some rows. `terms` bf16 numbers of each element: row m, term i, element e is at
+// data[(m * terms + i) * stride + TermPosition(e)].
+struct TermRows {
+  uint16_t* data = nullptr;
+  float* sums = nullptr;  // [row][stride / 16]: sums of 16 elements each, exact to f32 rounding
+  int32_t stride = 0;     // columns, a multiple of kTermPadding
+  int32_t terms = 2;      // 2 or 3
+};
+
+// Within a group of 32, what lane t of a quad needs is contiguous: four elements of each half.
+constexpr int32_t TermPosition(int32_t e) {
+  const int32_t in_group = e % kTermGroup;
+  return e - in_group + in_group % 16 / 4 * 8 + in_group / 16 * 4 + in_group % 4;
+}
+
+}  // namespace bellhop::kernels

@@ -1,0 +1,18 @@
+#include "kernels/cuda/any_format.h"
+#include "kernels/cuda/experts.cuh"
+
+namespace bellhop::kernels {
+
+// One n8 tile a pass: few rows of a step choose the same expert.
+cudaError_t LaunchExpertFc1(const ExpertArgs& args, int32_t, const cuda::LaunchQueue& queue) {
+  const DeviceMatrix matrices[2] = {args.bank.gate, args.bank.up};
+  return DispatchTileFormat(
+      SharedTileFormat(matrices, 2),
+      [&]<typename Format>() {
+        return args.x.terms.terms == 3 ? experts::LaunchFc1As<Format, 1, 3>(args, queue)
+                                       : experts::LaunchFc1As<Format, 1, 2>(args, queue);
+      },
+      [&] { return LaunchExpertFc1Any(args, queue); });
+}
+
+}  // namespace bellhop::kernels
