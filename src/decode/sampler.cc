@@ -12,7 +12,9 @@
 #include <string_view>
 #include <utility>
 
+#include "decode/cuda/device_sampling.h"
 #include "decode/philox.h"
+#include "decode/sampling_math.h"
 
 namespace bellhop::decode {
 namespace {
@@ -169,7 +171,9 @@ Status SamplingParams::Validate() const {
 
 Result<Sampler> Sampler::Create(SamplingParams params, int32_t vocab_size) {
   BELLHOP_TRY(params.Validate());
-  if (vocab_size < 1) return InvalidArgument("sampler: vocabulary of {} tokens", vocab_size);
+  if (vocab_size < 1 || vocab_size > kMaxSampledVocab) {
+    return InvalidArgument("sampler: vocabulary of {} tokens: 1 to {} can be sampled", vocab_size, kMaxSampledVocab);
+  }
   for (const auto& entry : params.logit_bias) {
     if (entry.first < 0 || entry.first >= vocab_size) {
       return InvalidArgument("logit_bias names token {}: the vocabulary has ids 0 to {}", entry.first, vocab_size - 1);
@@ -179,6 +183,8 @@ Result<Sampler> Sampler::Create(SamplingParams params, int32_t vocab_size) {
 }
 
 Sampler::Sampler(SamplingParams params, int32_t vocab_size) : params_(std::move(params)), vocab_size_(vocab_size) {
+  std::stable_sort(params_.logit_bias.begin(), params_.logit_bias.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   const size_t vocab = static_cast<size_t>(vocab_size);
   size_t penalized = 0;  // distinct tokens that penalties can change in one call
   if (params_.HasPenalties()) {
@@ -234,12 +240,12 @@ void Sampler::Penalize(HostSpan<float> logits, TokenId id) {
   SetLogit(logits, id, logit);
 }
 
-void Sampler::ApplyBiasAndPenalties(HostSpan<float> logits) {
-  for (const auto& [id, bias] : params_.logit_bias) SetLogit(logits, id, logits[static_cast<size_t>(id)] + bias);
+template <typename Fn>
+void Sampler::ForEachPenalized(const Fn& fn) {
   if (counts_.empty()) return;
   if (window_.empty() || window_used_ >= counts_.size()) {
     for (TokenId id = 0; id < vocab_size_; ++id) {
-      if (counts_[static_cast<size_t>(id)] > 0) Penalize(logits, id);
+      if (counts_[static_cast<size_t>(id)] > 0) fn(id, counts_[static_cast<size_t>(id)]);
     }
     return;
   }
@@ -247,13 +253,27 @@ void Sampler::ApplyBiasAndPenalties(HostSpan<float> logits) {
   for (size_t i = 0; i < window_used_; ++i) {
     int32_t& count = counts_[static_cast<size_t>(window_[i])];
     if (count <= 0) continue;
-    Penalize(logits, window_[i]);
+    fn(window_[i], count);
     count = -count;
   }
   for (size_t i = 0; i < window_used_; ++i) {
     int32_t& count = counts_[static_cast<size_t>(window_[i])];
     count = std::abs(count);
   }
+}
+
+void Sampler::ApplyBiasAndPenalties(HostSpan<float> logits) {
+  for (const auto& [id, bias] : params_.logit_bias) SetLogit(logits, id, logits[static_cast<size_t>(id)] + bias);
+  ForEachPenalized([&](TokenId id, int32_t) { Penalize(logits, id); });
+}
+
+int32_t Sampler::CopyPenalized(TokenCount* to, int32_t room) {
+  int32_t used = 0;
+  ForEachPenalized([&](TokenId id, int32_t count) {
+    if (used < room) to[used] = {id, count};
+    ++used;
+  });
+  return used <= room ? used : -1;
 }
 
 Result<TokenId> Sampler::Sample(HostSpan<float> logits, uint64_t sequence, uint64_t position,
@@ -292,7 +312,7 @@ Result<TokenId> Sampler::Choose(HostSpan<float> logits, uint64_t sequence, uint6
   CollectTopK(logits, allow);
   // top_p and min_p each keep a prefix of the descending order, so min_p may go first and leave less to sort; the mass
   // that top_p refers to is that of all candidates.
-  const double mass = params_.top_p < 1.0f ? static_cast<double>(params_.top_p) * Mass(scan.max) : 0.0;
+  const uint64_t mass = params_.top_p < 1.0f ? NeededWeight(params_.top_p, Mass(scan.max)) : 0;
   if (params_.min_p > 0.0f) KeepMinP(scan.max);
   if (params_.top_p < 1.0f) KeepMass(scan.max, mass);
   return Draw(scan.max, UniformAt(params_.seed, sequence, position));
@@ -322,14 +342,14 @@ void Sampler::CollectTopK(HostSpan<const float> logits, HostSpan<const uint64_t>
   if (candidates_.size() > k) prune();
 }
 
-double Sampler::Mass(float max) const {
-  double mass = 0;
-  for (const Candidate& c : candidates_) mass += std::exp(static_cast<double>(c.logit) - max);
+uint64_t Sampler::Mass(float max) const {
+  uint64_t mass = 0;
+  for (const Candidate& c : candidates_) mass += SampleWeight(static_cast<double>(c.logit) - max);
   return mass;
 }
 
-void Sampler::KeepMass(float max, double mass) {
-  double sum = 0;
+void Sampler::KeepMass(float max, uint64_t mass) {
+  uint64_t sum = 0;
   size_t sorted = 0;
   for (size_t chunk = kFirstSortedCandidates; sorted < candidates_.size(); chunk *= 4) {
     const size_t end = std::min(candidates_.size(), sorted + chunk);
@@ -338,7 +358,7 @@ void Sampler::KeepMass(float max, double mass) {
     if (last != candidates_.end()) std::nth_element(first, last, candidates_.end(), Better);
     std::sort(first, last, Better);
     for (; sorted < end; ++sorted) {
-      sum += std::exp(static_cast<double>(candidates_[sorted].logit) - max);
+      sum += SampleWeight(static_cast<double>(candidates_[sorted].logit) - max);
       if (sum >= mass) {
         candidates_.resize(sorted + 1);
         return;
@@ -359,18 +379,18 @@ TokenId Sampler::Draw(float max, double uniform) {
     std::sort(candidates_.begin(), candidates_.end(), by_id);
   }
   weights_.clear();
-  double total = 0;
+  uint64_t total = 0;
   for (const Candidate& c : candidates_) {
-    weights_.push_back(std::exp((static_cast<double>(c.logit) - max) / params_.temperature));
+    weights_.push_back(SampleWeight((static_cast<double>(c.logit) - max) / params_.temperature));
     total += weights_.back();
   }
-  const double target = uniform * total;
-  double sum = 0;
+  const uint64_t target = DrawTarget(uniform, total);
+  uint64_t sum = 0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
     sum += weights_[i];
     if (sum > target) return candidates_[i].id;
   }
-  // Not reached: the last sum is `total` itself, added in the same order, and uniform < 1.
+  // Not reached: the last sum is `total` itself, which is not 0, and uniform < 1.
   return candidates_.back().id;
 }
 

@@ -12,6 +12,8 @@
 
 namespace bellhop::decode {
 
+struct TokenCount;  // cuda/device_sampling.h
+
 struct SamplingParams {
   float temperature = 0.8f;  // 0: greedy
   float top_p = 0.95f;       // 1: off
@@ -45,6 +47,7 @@ struct SamplingParams {
 //   min_p: p >= min_p * max(p)
 //   temperature and draw: w = exp((l - max) / temperature); in ascending id order, the first token at which the running
 //     sum exceeds u * sum(w), u = UniformAt(seed, sequence, position)
+// Sums are over integers (sampling_math.h), so that no order of summation shows and a GPU draws the same token.
 // At least one token always remains. A logit of -Inf is never drawn. Not thread-safe.
 class Sampler {
  public:
@@ -67,7 +70,11 @@ class Sampler {
   // Forgets everything, then accepts `history` in order.
   void Reset(HostSpan<const TokenId> history);
 
+  // logit_bias in ascending order of tokens.
   const SamplingParams& params() const { return params_; }
+  // For sampling elsewhere: the distinct tokens that penalties change now, each with its occurrences in their window,
+  // in no order, and how many; -1, and nothing of use, when there are more than `room`.
+  int32_t CopyPenalized(TokenCount* to, int32_t room);
   int32_t vocab_size() const { return vocab_size_; }
 
  private:
@@ -88,10 +95,13 @@ class Sampler {
   void SetLogit(HostSpan<float> logits, TokenId id, float value);
   void ApplyBiasAndPenalties(HostSpan<float> logits);
   void Penalize(HostSpan<float> logits, TokenId id);
+  // fn(token, occurrences) for each distinct token that penalties change.
+  template <typename Fn>
+  void ForEachPenalized(const Fn& fn);
   Result<TokenId> Choose(HostSpan<float> logits, uint64_t sequence, uint64_t position, HostSpan<const uint64_t> allow);
   void CollectTopK(HostSpan<const float> logits, HostSpan<const uint64_t> allow);
-  double Mass(float max) const;           // of the candidates: sum of exp(logit - max)
-  void KeepMass(float max, double mass);  // the shortest descending prefix with at least that mass
+  uint64_t Mass(float max) const;           // of the candidates: sum of exp(logit - max)
+  void KeepMass(float max, uint64_t mass);  // the shortest descending prefix with at least that mass
   void KeepMinP(float max);
   TokenId Draw(float max, double uniform);
 
@@ -107,7 +117,7 @@ class Sampler {
   std::vector<Change> changes_;  // of this call, oldest first; never grows beyond its reserved size
   size_t candidate_room_ = 0;
   std::vector<Candidate> candidates_;
-  std::vector<double> weights_;
+  std::vector<uint64_t> weights_;
 };
 
 struct TokenLogprob {

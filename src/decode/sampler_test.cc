@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/counting_new_for_test.h"
+#include "decode/cuda/device_sampling.h"
 #include "decode/philox.h"
 
 namespace bellhop::decode {
@@ -362,6 +363,34 @@ TEST(SamplerTest, PenaltiesUseSignCountAndWindow) {
   Sampler off = Make(params, 4);
   for (int i = 0; i < 10; ++i) off.Accept(0);
   EXPECT_EQ(SampleAt(off, {4.0f, 3.99f, 0, 0}, 1), 0);
+}
+
+TEST(SamplerTest, PenalizedTokensAreThoseOfTheWindow) {
+  const auto counts = [](Sampler& sampler, int32_t room) {
+    std::vector<TokenCount> tokens(8);
+    const int32_t used = sampler.CopyPenalized(tokens.data(), room);
+    std::map<TokenId, int32_t> found;
+    for (int32_t i = 0; i < used; ++i) found[tokens[static_cast<size_t>(i)].id] = tokens[static_cast<size_t>(i)].count;
+    EXPECT_EQ(found.size(), static_cast<size_t>(std::max(used, 0)));
+    return std::pair(used, found);
+  };
+  using Counts = std::map<TokenId, int32_t>;
+  for (const int32_t last_n :
+       {4, -1, 64}) {  // a window, the whole context, and one that holds more than the vocabulary
+    SamplingParams params;
+    params.presence_penalty = 1;
+    params.repeat_last_n = last_n;
+    Sampler sampler = Make(params, 6);
+    for (const TokenId id : {0, 0, 5, 3, 5, 5}) sampler.Accept(id);
+    const Counts expected = last_n == 4 ? Counts{{3, 1}, {5, 3}} : Counts{{0, 2}, {3, 1}, {5, 3}};
+    EXPECT_EQ(counts(sampler, 8).second, expected) << last_n;
+    EXPECT_EQ(counts(sampler, static_cast<int32_t>(expected.size())).second, expected) << last_n;
+    EXPECT_EQ(counts(sampler, static_cast<int32_t>(expected.size()) - 1).first, -1) << last_n;
+    EXPECT_EQ(counts(sampler, 8).second, expected) << "asking changes nothing: " << last_n;
+  }
+  Sampler none = Make(Plain(), 6);
+  none.Accept(1);
+  EXPECT_EQ(counts(none, 0).first, 0);
 }
 
 TEST(SamplerTest, ResetReplaysHistoryAndIgnoresForeignIds) {
