@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "moe/doorbell_service.h"
 #include "quant/codec.h"
 #include "quant/half.h"
 #include "quant/random_weights.h"
@@ -210,6 +211,7 @@ class Runner {
                 .failed_rows = options.failed_rows});
     return y;
   }
+  CpuColdPath* path() { return path_.get(); }
 
  private:
   std::unique_ptr<sys::WorkerPool> pool_;
@@ -369,6 +371,23 @@ TEST(CpuColdPathTest, PartsOfTheInnerDimensionAddUp) {
         EXPECT_LT(RelativeL2(sum, Expected(layer, call)), kF32Tolerance) << "cut at " << cut;
       }
     }
+  }
+}
+
+// The split lane: the doorbell's requests do not say which part is the CPU's.
+TEST(CpuColdPathTest, TheDoorbellsRunnerKnowsTheCpusPart) {
+  const Layer layer({});
+  Runner runner(layer, {}, 2, sys::DetectCpu());
+  const Call call(4, 3, 6);
+  for (const RowRange inner : {RowRange{}, RowRange{0, kInner / 2}}) {
+    std::vector<float> y(call.x.size(), NAN);
+    ColdPathRunner misses(runner.path(), {}, {inner});
+    ASSERT_TRUE(
+        misses.RunMisses({.layer = LayerId(0),
+                          .routes = {call.rows, call.used, call.ids.data(), call.weights.data(), call.skip.data()},
+                          .x = {call.x.data(), call.rows, kHidden, kHidden},
+                          .y = {y.data(), call.rows, kHidden, kHidden}}));
+    EXPECT_TRUE(SameBits(y, runner.Run(call, {.inner = inner})));
   }
 }
 

@@ -173,6 +173,9 @@ class FakeGpu {
     }
   }
 
+  // Misses are the GPU's own from now on.
+  void KeepMisses() { ring_misses_ = false; }
+
   template <typename Group>
   void BeginStep(const Group& group) {
     cuda::BeginDeviceStep(group, &state_);
@@ -194,7 +197,8 @@ class FakeGpu {
                            .x_stride = kTestHidden,
                            .route_slots = step->route_slots.data(),
                            .route_counts = l < route_counts_.size() ? route_counts_[l].data() : nullptr,
-                           .last_steps = l < last_steps_.size() ? last_steps_[l].data() : nullptr},
+                           .last_steps = l < last_steps_.size() ? last_steps_[l].data() : nullptr,
+                           .ring_misses = ring_misses_},
                           channel_, &state_, &classify_);
     group.Sync();
   }
@@ -213,6 +217,7 @@ class FakeGpu {
  private:
   cuda::DoorbellChannel channel_;
   cuda::DoorbellState state_;
+  bool ring_misses_ = true;
   cuda::ClassifyScratch classify_{};
   cuda::WaitScratch wait_{};
   std::vector<std::vector<uint32_t>> route_counts_, last_steps_;

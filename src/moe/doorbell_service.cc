@@ -21,6 +21,7 @@ bool ColdPathRunner::RunMisses(const MissRequest& request) {
               .routes = request.routes,
               .x = request.x,
               .y = request.y,
+              .inner = inner_.empty() ? RowRange{} : inner_[request.layer.index()],
               .ready = ready_.empty() ? nullptr : ready_[request.layer.index()],
               .failed_rows = request.failed_rows});
   return true;

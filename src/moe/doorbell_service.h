@@ -39,14 +39,17 @@ class MissRunner {
 // Misses by the CPU cold path, in the decode class.
 class ColdPathRunner final : public MissRunner {
  public:
-  // ready[layer]: see ColdRequest::ready; an empty list, or null entries: all experts are ready.
-  explicit ColdPathRunner(CpuColdPath* cold, std::vector<const std::atomic<ExpertReady>*> ready = {})
-      : cold_(cold), ready_(std::move(ready)) {}
+  // ready[layer]: see ColdRequest::ready; an empty list, or null entries: all experts are ready. inner[layer]: see
+  // ColdRequest::inner; an empty list, or empty ranges: all of it.
+  explicit ColdPathRunner(CpuColdPath* cold, std::vector<const std::atomic<ExpertReady>*> ready = {},
+                          std::vector<RowRange> inner = {})
+      : cold_(cold), ready_(std::move(ready)), inner_(std::move(inner)) {}
   bool RunMisses(const MissRequest& request) override;
 
  private:
   CpuColdPath* cold_;
   std::vector<const std::atomic<ExpertReady>*> ready_;
+  std::vector<RowRange> inner_;
 };
 
 class DoorbellService {

@@ -102,6 +102,33 @@ TEST(DoorbellServiceTest, TenThousandStepsAreBitEqualToDirectExecution) {
   EXPECT_EQ(counted, routes);
 }
 
+// The PCIe lane: misses are counted and marked, and nobody is asked.
+TEST(DoorbellServiceTest, MissesThatStayOnTheGpuDoNotRing) {
+  const std::vector<int32_t> experts{16};
+  Rig rig(experts);
+  const TestPlacement placement = TestPlacement::Random(experts, {0.5}, 5);
+  std::mt19937 random(4);
+  rig.gpu.KeepMisses();
+  uint64_t hits = 0, misses = 0;
+  for (int step = 0; step < 20; ++step) {
+    rig.gpu.BeginStep(SoloGroup());
+    LayerStep layer = RandomLayerStep(&random, 3, kUsed, experts[0]);
+    const std::vector<float> before = layer.y;
+    rig.gpu.RunLayer(SoloGroup(), 0, placement, &layer);
+    EXPECT_TRUE(SameBits(layer.y, before));
+    for (size_t r = 0; r < layer.ids.size(); ++r) {
+      const int32_t slot = placement.slots[0][static_cast<size_t>(layer.ids[r])];
+      EXPECT_EQ(layer.route_slots[r], slot);
+      ++(slot >= 0 ? hits : misses);
+    }
+  }
+  EXPECT_GT(misses, 0u);
+  EXPECT_EQ(rig.gpu.state().counters.misses, misses);
+  EXPECT_EQ(rig.gpu.state().counters.hits, hits);
+  EXPECT_EQ(rig.gpu.state().counters.rings, 0u);
+  EXPECT_EQ(rig.service->served(), 0u);
+}
+
 // A block of several threads, a pool of several workers.
 TEST(DoorbellServiceTest, GroupsOfThreadsGiveTheSameBits) {
   const std::vector<int32_t> experts{16, 24};

@@ -33,6 +33,18 @@ void RouteCounts::Add(LayerId layer, const int32_t* ids, int32_t count, const ui
   misses_ += misses;
 }
 
+void RouteCounts::Accumulate(LayerId layer, HostSpan<const uint32_t> routes, const Layer& totals) {
+  std::vector<uint64_t>& counts = counts_[layer.index()];
+  for (size_t e = 0; e < counts.size(); ++e) counts[e] += routes[e];
+  Layer& sums = layers_[layer.index()];
+  sums.hits += totals.hits;
+  sums.misses += totals.misses;
+  sums.hot_experts += totals.hot_experts;
+  sums.cold_experts += totals.cold_experts;
+  hits_ += totals.hits;
+  misses_ += totals.misses;
+}
+
 void RouteCounts::Reset() {
   for (auto& layer : counts_) std::fill(layer.begin(), layer.end(), 0);
   std::fill(layers_.begin(), layers_.end(), Layer());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/span.h"
 #include "base/status.h"
 #include "moe/cpu_cold.h"
 #include "moe/router.h"
@@ -26,6 +27,9 @@ class RouteCounts {
   explicit RouteCounts(const plan::Placement& placement);
   // The routes of one layer in one step.
   void Add(LayerId layer, const int32_t* ids, int32_t count, const uint8_t* hit);
+  // A layer's counts of some steps that something else counted, as a GPU does: routes [experts], and what became of
+  // them.
+  void Accumulate(LayerId layer, HostSpan<const uint32_t> routes, const Layer& totals);
   void Reset();
 
   const std::vector<std::vector<uint64_t>>& per_expert() const { return counts_; }

@@ -208,6 +208,24 @@ TEST(MoeExecutorTest, CountsRoutesAsMisses) {
   EXPECT_EQ(sum, 20u * kUsed);
 }
 
+TEST(RouteCountsTest, AddsWhatADeviceCounted) {
+  RouteCounts counts(plan::Placement::AllCold({3, 0, 2}));
+  const std::vector<uint32_t> first = {5, 0, 1}, more = {0, 2, 1}, last = {7, 4000000000};
+  counts.Accumulate(LayerId(0), first, {.hits = 4, .misses = 2, .hot_experts = 3, .cold_experts = 1});
+  counts.Accumulate(LayerId(0), more, {.hits = 1, .misses = 2, .hot_experts = 1, .cold_experts = 2});
+  counts.Accumulate(LayerId(2), last, {.hits = 4000000007, .misses = 0, .hot_experts = 9, .cold_experts = 0});
+  EXPECT_EQ(counts.per_expert()[0], (std::vector<uint64_t>{5, 2, 2}));
+  EXPECT_EQ(counts.per_expert()[2], (std::vector<uint64_t>{7, 4000000000}));
+  EXPECT_EQ(counts.per_layer()[0].hits, 5u);
+  EXPECT_EQ(counts.per_layer()[0].misses, 4u);
+  EXPECT_EQ(counts.per_layer()[0].hot_experts, 4u);
+  EXPECT_EQ(counts.per_layer()[0].cold_experts, 3u);
+  EXPECT_EQ(counts.hits(), 4000000012u);
+  EXPECT_EQ(counts.misses(), 4u);
+  counts.Reset();
+  EXPECT_EQ(counts.hits() + counts.misses() + counts.per_expert()[2][1], 0u);
+}
+
 TEST(MoeExecutorTest, ZeroRowsAreFine) {
   TinyLayer layer(WeightFormat::kQ8_0);
   EXPECT_TRUE(layer.Run(2, sys::DetectCpu(), NumericClass::kDecode, {}, 0).empty());
