@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "model/sequence_state.h"
 
@@ -33,6 +35,46 @@ TEST(KvPoolTest, LayersAndHeadsOfAPageDoNotOverlap) {
   const kernels::KvHead keys = pool.KeyHead(0, 1), values = pool.ValueHead(2, 0);
   EXPECT_EQ(keys.base + 2 * keys.page_bytes + 5 * keys.row_bytes, pool.KeyRow(0, 1, 2, 5));
   EXPECT_EQ(values.base + 1 * values.page_bytes + 63 * values.row_bytes, pool.ValueRow(2, 0, 1, 63));
+}
+
+TEST(KvLayoutTest, IsThatOfThePool) {
+  const std::vector<KvLayerShape> shapes = {{32, 16, 2}, {0, 0}, {64, 64}};
+  const KvLayout layout = KvLayout::Create(shapes, kernels::KvType::kF16);
+  auto created = KvPool::Create(shapes, kernels::KvType::kF16, 2);
+  ASSERT_TRUE(created.ok());
+  KvPool& pool = **created;
+  EXPECT_EQ(layout.page_bytes() * 2, pool.bytes());
+  EXPECT_EQ(layout.BytesFor(2), pool.bytes());
+  const std::byte* const start = pool.KeyRow(0, 0, 0, 0);
+  for (const int32_t layer : {0, 2}) {
+    EXPECT_EQ(pool.KeyRow(layer, 0, 1, 0), start + layout.page_bytes() + layout.key_offset(layer));
+    EXPECT_EQ(pool.ValueRow(layer, 0, 0, 0), start + layout.value_offset(layer));
+  }
+  EXPECT_EQ(pool.KeyRow(0, 1, 0, 0), start + layout.key_offset(0) + 64 * layout.Keys(0, 1).row_bytes);
+  EXPECT_EQ(layout.key_offset(1), layout.value_offset(1));  // a layer without attention
+}
+
+// Pages somewhere else than in host memory.
+class CountingPages final : public KvPages {
+ public:
+  explicit CountingPages(int32_t pages) : KvPages(pages) {}
+  void CopyPage(int32_t from, int32_t to) override { copies.push_back({from, to}); }
+  std::vector<std::pair<int32_t, int32_t>> copies;
+};
+
+TEST(KvPagesTest, SequencesNeedNoMoreThanCounts) {
+  CountingPages pages(4);
+  SequenceState a(&pages, 256, 0), b(&pages, 256, 0);
+  ASSERT_TRUE(a.Reserve(70).ok());
+  a.Accept(70);
+  ASSERT_TRUE(b.ShareFrom(a, 70).ok());
+  EXPECT_EQ(pages.references(1), 2);
+  ASSERT_TRUE(b.Reserve(1).ok());
+  EXPECT_EQ(pages.copies, (std::vector<std::pair<int32_t, int32_t>>{{1, 2}}));
+  EXPECT_EQ(pages.free_pages(), 1);
+  b.Reset();
+  a.Reset();
+  EXPECT_EQ(pages.free_pages(), pages.pages());
 }
 
 TEST(SequenceStateTest, ReservesAcceptsAndTruncates) {

@@ -12,7 +12,7 @@ size_t PagesFor(int32_t tokens) { return static_cast<size_t>(CeilDiv(tokens, ker
 
 }  // namespace
 
-SequenceState::SequenceState(KvPool* pool, int32_t max_tokens, int64_t recurrent_floats)
+SequenceState::SequenceState(KvPages* pool, int32_t max_tokens, int64_t recurrent_floats)
     : pool_(pool), max_tokens_(max_tokens), recurrent_(static_cast<size_t>(recurrent_floats), 0.0f) {
   pages_.reserve(PagesFor(max_tokens));
 }

@@ -15,7 +15,7 @@ class SequenceState {
  public:
   // `recurrent_floats`: values of recurrent state over all layers, 0 for attention-only models. The pool must outlive
   // the state. max_tokens bounds the sequence.
-  SequenceState(KvPool* pool, int32_t max_tokens, int64_t recurrent_floats);
+  SequenceState(KvPages* pool, int32_t max_tokens, int64_t recurrent_floats);
   ~SequenceState();
   SequenceState(const SequenceState&) = delete;
   SequenceState& operator=(const SequenceState&) = delete;
@@ -51,7 +51,7 @@ class SequenceState {
   };
   void ReleaseFrom(size_t first_page);
 
-  KvPool* pool_;
+  KvPages* pool_;
   int32_t max_tokens_;
   int32_t length_ = 0;
   std::vector<int32_t> pages_;

@@ -57,51 +57,7 @@ uint64_t BufferFloats(const ModelSpec& spec, const TransformerOptions& options, 
   return per_row * static_cast<uint64_t>(options.max_rows);
 }
 
-std::vector<KvLayerShape> KvShapes(const ModelSpec& spec) {
-  std::vector<KvLayerShape> shapes;
-  for (const LayerSpec& layer : spec.layers) {
-    KvLayerShape shape;
-    if (const auto* a = std::get_if<AttentionSpec>(&layer.mixer)) shape = {a->k.rows, a->v.rows, a->kv_heads};
-    shapes.push_back(shape);
-  }
-  return shapes;
-}
-
-int64_t PagesPerSequence(const TransformerOptions& options) {
-  return CeilDiv(options.context_tokens, kernels::kKvPageTokens);
-}
-
-Status CheckOptions(const TransformerOptions& options) {
-  if (options.max_rows < 1 || options.max_rows > kMaxStepRows) {
-    return InvalidArgument("steps of {} rows: 1 to {} are possible", options.max_rows, kMaxStepRows);
-  }
-  if (options.context_tokens < 1 || options.sequences < 1) {
-    return InvalidArgument("{} sequences of {} tokens: at least one of one token is needed", options.sequences,
-                           options.context_tokens);
-  }
-  return Status();
-}
-
-// Marks in StepContext::bad_rows.
-constexpr uint8_t kBadRouter = 1, kBadLogits = 2;
-
 constexpr int64_t kLogitGrain = 16;  // a cache line of logits belongs to one worker
-
-// NaN and Inf have every bit of the exponent set. Blocks of a constant size become vector code.
-bool AllFinite(const float* x, int64_t n) {
-  constexpr uint32_t kExponent = 0x7F800000;
-  constexpr int64_t kBlock = 64;
-  uint32_t bad[kBlock] = {};
-  auto check = [&](int64_t i, int64_t lane) {
-    bad[lane] |= (std::bit_cast<uint32_t>(x[i]) & kExponent) == kExponent ? 1u : 0u;
-  };
-  int64_t at = 0;
-  for (; at + kBlock <= n; at += kBlock) {
-    for (int64_t i = 0; i < kBlock; ++i) check(at + i, i);
-  }
-  for (; at < n; ++at) check(at, 0);
-  return std::none_of(std::begin(bad), std::end(bad), [](uint32_t b) { return b != 0; });
-}
 
 Result<std::unique_ptr<ResidualPort>> MakePort(const PortSpec& spec, int64_t hidden, WeightBinder* binder) {
   const auto& plain = std::get<ResidualPortSpec>(spec);
@@ -112,7 +68,7 @@ Result<std::unique_ptr<ResidualPort>> MakePort(const PortSpec& spec, int64_t hid
 }  // namespace
 
 uint64_t Transformer::KvBytes(const ModelSpec& spec, const TransformerOptions& options) {
-  return KvPool::BytesFor(KvShapes(spec), options.kv_type, PagesPerSequence(options) * options.sequences);
+  return KvPool::BytesFor(KvShapes(spec), options.kv_type, KvPageCount(options));
 }
 
 uint64_t Transformer::WorkspaceBytes(const ModelSpec& spec, const TransformerOptions& options, int threads) {
@@ -218,14 +174,22 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const manifest::Manifes
                                                               .activation = s.activation},
                                                              notes));
   }
-  BELLHOP_TRY_ASSIGN(model->kv_,
-                     KvPool::Create(KvShapes(s), options.kv_type, PagesPerSequence(options) * options.sequences));
+  BELLHOP_TRY_ASSIGN(model->kv_, KvPool::Create(KvShapes(s), options.kv_type, KvPageCount(options)));
   BELLHOP_TRY(model->AllocateBuffers(pool));
   return model;
 }
 
 std::unique_ptr<SequenceState> Transformer::NewSequence() {
   return std::make_unique<SequenceState>(kv_.get(), options_.context_tokens, 0);
+}
+
+void Transformer::ResetCounts() {
+  if (moe_ != nullptr) moe_->counts().Reset();
+}
+
+Status Transformer::SetObserver(moe::RouteObserver* observer) {
+  if (moe_ != nullptr) moe_->set_observer(observer);
+  return Status();
 }
 
 void Transformer::FillRopeTables(HostSpan<const StepRow> rows) {
@@ -240,13 +204,7 @@ void Transformer::FillRopeTables(HostSpan<const StepRow> rows) {
   }
 }
 
-Status Transformer::Embed(HostSpan<const StepRow> rows) {
-  for (size_t m = 0; m < rows.size(); ++m) {
-    if (rows[m].token < 0 || rows[m].token >= spec_.vocab) {
-      return InvalidArgument("token {} at position {} is outside the vocabulary of {}", rows[m].token, rows[m].position,
-                             spec_.vocab);
-    }
-  }
+void Transformer::Embed(HostSpan<const StepRow> rows) {
   const int64_t width = spec_.streams * spec_.hidden;
   cpu_->pool->ParallelFor(static_cast<int64_t>(rows.size()), 16, [&](RowRange range) {
     for (int64_t m = range.begin; m < range.end; ++m) {
@@ -257,7 +215,6 @@ Status Transformer::Embed(HostSpan<const StepRow> rows) {
       for (int32_t s = 1; s < spec_.streams; ++s) std::copy(row, row + spec_.hidden, row + s * spec_.hidden);
     }
   });
-  return Status();
 }
 
 void Transformer::Head(const StepContext& step, MatView<float> logits) {
@@ -291,32 +248,10 @@ void Transformer::FinishLogits(MatView<float> logits, RowRange range) {
   }
 }
 
-// A NaN in a row's computation reaches its logits, so rows that want none need no check: what they wrote to the KV
-// cache shows in the rows that read it.
-Status Transformer::CheckNumerics(HostSpan<const StepRow> rows) const {
-  for (size_t m = 0; m < rows.size(); ++m) {
-    if ((bad_rows_[m] & kBadRouter) != 0) {
-      return Internal(
-          "numeric fault: the router's scores for the token at position {} are not numbers; the weights or "
-          "the input are damaged",
-          rows[m].position);
-    }
-    if ((bad_rows_[m] & kBadLogits) != 0) {
-      return Internal(
-          "numeric fault: the logits at position {} are not finite numbers; the weights are damaged, or values exceed "
-          "the range of the KV cache's type (--cache-type bf16 or f32)",
-          rows[m].position);
-    }
-  }
-  return Status();
-}
-
 Status Transformer::Forward(moe::NumericClass numeric_class, HostSpan<const StepRow> rows, MatView<float> logits) {
   if (rows.empty()) return Status();
-  if (rows.size() > static_cast<size_t>(options_.max_rows)) {
-    return Internal("a step of {} rows exceeds {}", rows.size(), options_.max_rows);
-  }
-  BELLHOP_TRY(Embed(rows));
+  BELLHOP_TRY(CheckStep(spec_, options_, rows));
+  Embed(rows);
   FillRopeTables(rows);
   step_.numeric_class = numeric_class;
   step_.rows = rows;
@@ -336,7 +271,7 @@ Status Transformer::Forward(moe::NumericClass numeric_class, HostSpan<const Step
     layer.feed_forward_port->Write(step_, y_in, residual);
   }
   Head(step_, logits);
-  return CheckNumerics(rows);
+  return CheckFaults(rows, {bad_rows_.data(), rows.size()});
 }
 
 }  // namespace bellhop::model

@@ -10,9 +10,7 @@
 #include "manifest/manifest.h"
 #include "model/attention_workspace.h"
 #include "model/kv_cache.h"
-#include "model/sequence_state.h"
-#include "model/spec.h"
-#include "model/stages.h"
+#include "model/step_model.h"
 #include "model/weights.h"
 #include "moe/moe_layer.h"
 #include "plan/placement.h"
@@ -21,18 +19,7 @@
 
 namespace bellhop::model {
 
-// Bounds TransformerOptions::max_rows; sizes of buffers then fit 64 bits for every spec that a file can hold.
-inline constexpr int32_t kMaxStepRows = 65536;
-
-struct TransformerOptions {
-  int32_t max_rows = 512;      // rows of one step, 1 to kMaxStepRows
-  int32_t context_tokens = 0;  // of one sequence
-  int32_t sequences = 1;       // that can be full at the same time
-  kernels::KvType kv_type = kernels::KvType::kF16;
-  int numa_nodes = 1;  // that the pool's workers run on
-};
-
-class Transformer {
+class Transformer final : public StepModel {
  public:
   // The manifest, store, placement and pool must outlive the model. Notes name slow paths.
   static Result<std::unique_ptr<Transformer>> Create(const manifest::Manifest& manifest, ModelSpec spec,
@@ -45,17 +32,13 @@ class Transformer {
   static uint64_t KvBytes(const ModelSpec& spec, const TransformerOptions& options);
   static uint64_t WorkspaceBytes(const ModelSpec& spec, const TransformerOptions& options, int threads);
 
-  std::unique_ptr<SequenceState> NewSequence();
-
-  // Runs one step of at most max_rows rows. Every row's sequence must have room (SequenceState::Reserve); the caller
-  // accepts rows afterwards. logits [rows that want them, vocab], in row order. kInvalidArgument for a token outside
-  // the vocabulary; kInternal "numeric fault" naming the first row whose result is not a number.
-  Status Forward(moe::NumericClass numeric_class, HostSpan<const StepRow> rows, MatView<float> logits);
-
-  const ModelSpec& spec() const { return spec_; }
-  const TransformerOptions& options() const { return options_; }
-  KvPool& kv() { return *kv_; }
-  moe::MoeExecutor* moe() { return moe_.get(); }
+  std::unique_ptr<SequenceState> NewSequence() override;
+  Status Forward(moe::NumericClass numeric_class, HostSpan<const StepRow> rows, MatView<float> logits) override;
+  const ModelSpec& spec() const override { return spec_; }
+  const TransformerOptions& options() const override { return options_; }
+  const moe::RouteCounts* counts() override { return moe_ != nullptr ? &moe_->counts() : nullptr; }
+  void ResetCounts() override;
+  Status SetObserver(moe::RouteObserver* observer) override;
 
  private:
   struct Layer {
@@ -70,10 +53,9 @@ class Transformer {
   Status BindLayers();
   Status AllocateBuffers(sys::WorkerPool* pool);
   void FillRopeTables(HostSpan<const StepRow> rows);
-  Status Embed(HostSpan<const StepRow> rows);
+  void Embed(HostSpan<const StepRow> rows);
   void Head(const StepContext& step, MatView<float> logits);
   void FinishLogits(MatView<float> logits, RowRange range);
-  Status CheckNumerics(HostSpan<const StepRow> rows) const;
 
   ModelSpec spec_;
   TransformerOptions options_;

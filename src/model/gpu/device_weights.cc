@@ -1,0 +1,168 @@
+#include "model/gpu/device_weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cuda/cuda_try.h"
+#include "kernels/cuda/tile_pack.h"
+#include "quant/codebooks.h"
+#include "quant/codec.h"
+#include "store/tensor_view.h"
+
+namespace bellhop::model {
+namespace {
+
+constexpr uint64_t kStagingBytes = 64 << 20;
+constexpr uint64_t kPinnedBytes = 8 << 20;
+
+}  // namespace
+
+uint64_t WeightUploader::StagingBytes() { return kStagingBytes; }
+
+Result<WeightUploader> WeightUploader::Create(cuda::Device* device, const cuda::Stream* stream) {
+  BELLHOP_TRY_ASSIGN(cuda::DeviceBuffer staging,
+                     cuda::DeviceBuffer::Create(device, kStagingBytes, MemoryTag::kStaging));
+  BELLHOP_TRY_ASSIGN(cuda::PinnedBuffer pinned,
+                     cuda::PinnedBuffer::Create(device, kHalves * kPinnedBytes, MemoryTag::kStaging));
+  std::vector<cuda::Event> copied;
+  for (int i = 0; i < kHalves; ++i) {
+    BELLHOP_TRY_ASSIGN(cuda::Event event, cuda::Event::Create(device));
+    copied.push_back(std::move(event));
+  }
+  return WeightUploader(stream, std::move(staging), std::move(pinned), std::move(copied));
+}
+
+Status WeightUploader::Bytes(const void* from, uint64_t bytes, void* to) {
+  for (uint64_t at = 0; at < bytes; at += kPinnedBytes) {
+    const uint64_t count = std::min(kPinnedBytes, bytes - at);
+    std::byte* const piece = pinned_.bytes().data() + half_ * kPinnedBytes;
+    BELLHOP_TRY(copied_[half_].Synchronize());
+    std::memcpy(piece, static_cast<const std::byte*>(from) + at, count);
+    BELLHOP_TRY(cuda::CopyToDevice({static_cast<std::byte*>(to) + at, count}, {piece, count}, *stream_));
+    BELLHOP_TRY(copied_[half_].Record(*stream_));
+    half_ = (half_ + 1) % kHalves;
+  }
+  return Status();
+}
+
+Status WeightUploader::Matrix(const quant::QuantView& view, uint8_t* to) {
+  const kernels::DeviceMatrix matrix = DescribeMatrix(view);
+  const auto row_bytes = static_cast<uint64_t>(view.planes[0].row_bytes);
+  if (matrix.layout == kernels::MatrixLayout::kFile) {
+    return Bytes(view.planes[0].data, row_bytes * static_cast<uint64_t>(view.rows), to);
+  }
+  const int64_t tiles_at_once =
+      std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / (row_bytes * kernels::kTileRows)));
+  const int64_t rows_at_once = tiles_at_once * kernels::kTileRows;
+  const int64_t tile_bytes = int64_t{matrix.chunks} * kernels::Tiles(view.format).chunk_bytes;
+  if (row_bytes * kernels::kTileRows > kStagingBytes) {
+    return Unsupported("matrix rows of {} bytes: the GPU backend stages at most {}", row_bytes,
+                       kStagingBytes / kernels::kTileRows);
+  }
+  auto* const staging = reinterpret_cast<uint8_t*>(staging_.bytes().data());
+  for (int64_t row = 0; row < view.rows; row += rows_at_once) {
+    const int64_t rows = std::min(rows_at_once, view.rows - row);
+    BELLHOP_TRY(Bytes(view.Row(row), row_bytes * static_cast<uint64_t>(rows), staging));
+    const kernels::PackArgs args{.format = view.format,
+                                 .from = staging,
+                                 .row_bytes = view.planes[0].row_bytes,
+                                 .rows = static_cast<int32_t>(rows),
+                                 .cols = matrix.cols,
+                                 .to = to + row / kernels::kTileRows * tile_bytes};
+    BELLHOP_CUDA_CHECK(&stream_->device(), kernels::LaunchPackTiles(args, stream_->queue()));
+  }
+  return Status();
+}
+
+kernels::DeviceMatrix DescribeMatrix(const quant::QuantView& view) {
+  kernels::DeviceMatrix matrix;
+  matrix.format = view.format;
+  matrix.rows = static_cast<int32_t>(view.rows);
+  matrix.cols = static_cast<int32_t>(view.cols);
+  matrix.row_bytes = view.planes[0].row_bytes;
+  const kernels::TileGeometry tiles = kernels::Tiles(view.format);
+  matrix.layout = tiles.chunk_cols == 0 ? kernels::MatrixLayout::kFile : kernels::MatrixLayout::kTiles;
+  if (tiles.chunk_cols > 0) matrix.chunks = (matrix.cols + tiles.chunk_cols - 1) / tiles.chunk_cols;
+  return matrix;
+}
+
+uint64_t DeviceBytes(const quant::QuantView& view) {
+  return kernels::DeviceMatrixBytes(view.format, view.rows, view.cols, view.planes[0].row_bytes);
+}
+
+Result<quant::QuantView> DenseWeights::View(const LinearSpec& spec) const {
+  return store::MatrixView(manifest_.tensors[static_cast<size_t>(spec.weight)], spec.first_row, spec.rows);
+}
+
+Result<float> DenseWeights::Scale(const LinearSpec& spec) const {
+  if (spec.scale < 0) return 1.0f;
+  BELLHOP_TRY_ASSIGN(const std::vector<float> value,
+                     store::DecodeSmall(manifest_.tensors[static_cast<size_t>(spec.scale)], 1));
+  return value[0];
+}
+
+Result<kernels::DeviceMatrix> DenseWeights::Matrix(const LinearSpec& spec) {
+  BELLHOP_TRY_ASSIGN(const quant::QuantView view, View(spec));
+  kernels::DeviceMatrix matrix = DescribeMatrix(view);
+  const std::string& name = manifest_.tensors[static_cast<size_t>(spec.weight)].name;
+  if (matrix.layout == kernels::MatrixLayout::kFile) {
+    if (view.cols % 16 != 0) return Unsupported("tensor {}: {} columns are not whole sixteens", name, view.cols);
+    slow_.push_back(fmt::format("{} ({})", name, quant::Traits(view.format).name));
+  }
+  auto* const data = arena_->Take<uint8_t>(DeviceBytes(view));
+  matrix.data = data;
+  BELLHOP_TRY_ASSIGN(matrix.scale, Scale(spec));
+  if (spec.bias >= 0) {
+    const auto elements = static_cast<int64_t>(manifest_.tensors[static_cast<size_t>(spec.bias)].elements());
+    BELLHOP_TRY_ASSIGN(matrix.bias, Vector(spec.bias, elements, spec.first_bias, view.rows));
+  }
+  if (!arena_->counting()) BELLHOP_TRY(uploader_->Matrix(view, data));
+  return matrix;
+}
+
+Result<const float*> DenseWeights::Decoded(const std::vector<LinearSpec>& specs) {
+  std::vector<float> values;
+  for (const LinearSpec& spec : specs) {
+    BELLHOP_TRY_ASSIGN(const quant::QuantView view, View(spec));
+    BELLHOP_TRY_ASSIGN(const float scale, Scale(spec));
+    const size_t first = values.size();
+    values.resize(first + static_cast<size_t>(view.rows * view.cols));
+    if (arena_->counting()) continue;
+    for (int64_t r = 0; r < view.rows; ++r) quant::DecodeRow(view, r, values.data() + first + r * view.cols);
+    for (size_t i = first; scale != 1 && i < values.size(); ++i) values[i] *= scale;
+  }
+  return Floats(values);
+}
+
+Result<const float*> DenseWeights::Vector(TensorIndex tensor, int64_t elements, int64_t first, int64_t count) {
+  if (tensor < 0) return static_cast<const float*>(nullptr);
+  BELLHOP_TRY_ASSIGN(std::vector<float> values, store::DecodeSmall(manifest_.tensors[static_cast<size_t>(tensor)],
+                                                                   static_cast<uint64_t>(elements)));
+  if (count >= 0) values = std::vector<float>(values.begin() + first, values.begin() + first + count);
+  return Floats(values);
+}
+
+Result<const float*> DenseWeights::Floats(const std::vector<float>& values) {
+  auto* const data = arena_->Take<float>(values.size());
+  if (!arena_->counting()) BELLHOP_TRY(uploader_->Bytes(values.data(), values.size() * sizeof(float), data));
+  return static_cast<const float*>(data);
+}
+
+Result<kernels::Codebooks> DenseWeights::Books() {
+  kernels::Codebooks books = kernels::HostCodebooks();
+  auto bring = [&](auto** table, uint64_t bytes) -> Status {
+    auto* const data = arena_->Take<uint8_t>(bytes);
+    if (!arena_->counting()) BELLHOP_TRY(uploader_->Bytes(*table, bytes, data));
+    *table = reinterpret_cast<std::remove_reference_t<decltype(**table)>*>(data);
+    return Status();
+  };
+  BELLHOP_TRY(bring(&books.iq2xxs_grid, sizeof quant::kIq2xxsGrid));
+  BELLHOP_TRY(bring(&books.iq2xs_grid, sizeof quant::kIq2xsGrid));
+  BELLHOP_TRY(bring(&books.iq2s_grid, sizeof quant::kIq2sGrid));
+  BELLHOP_TRY(bring(&books.iq3xxs_grid, sizeof quant::kIq3xxsGrid));
+  BELLHOP_TRY(bring(&books.iq3s_grid, sizeof quant::kIq3sGrid));
+  BELLHOP_TRY(bring(&books.iq1s_grid_nibbles, sizeof quant::kIq1sGridNibbles));
+  return books;
+}
+
+}  // namespace bellhop::model
