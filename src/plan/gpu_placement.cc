@@ -160,7 +160,13 @@ Result<uint64_t> ExpertBudget(uint64_t vram_bytes, const VramCharges& charges) {
   uint64_t sum = charges.dense_bytes;
   const bool fits = CheckedAdd(sum, charges.kv_bytes, &sum) && CheckedAdd(sum, charges.workspace_bytes, &sum) &&
                     CheckedAdd(sum, charges.graph_bytes, &sum) && sum <= vram_bytes;
-  if (fits) return vram_bytes - sum;
+  if (fits && charges.staging_bytes <= vram_bytes - sum) return vram_bytes - sum - charges.staging_bytes;
+  if (fits) {
+    return OutOfMemory(
+        "misses that the GPU reads over PCIe need a bank of {}, and {} of {} of GPU memory are left for it; use "
+        "--miss-lane cpu, lower --ctx-size, or raise --vram",
+        FormatBytes(charges.staging_bytes), FormatBytes(vram_bytes - sum), FormatBytes(vram_bytes));
+  }
   return OutOfMemory(
       "dense weights {} + KV cache {} + workspace {} + graphs {} exceed {} of GPU memory; lower --ctx-size or "
       "--batch-size, raise --vram, or run with --device cpu",

@@ -38,6 +38,7 @@ struct VramCharges {
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;
   uint64_t graph_bytes = 0;
+  uint64_t staging_bytes = 0;  // of misses that the GPU reads over PCIe; 0 where none can be
 };
 
 // What is left for experts of --vram. kOutOfMemory with the needs when it does not hold the charges.

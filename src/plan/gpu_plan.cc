@@ -9,13 +9,6 @@ namespace {
 
 using config::RuntimeConfig;
 
-// Flags that would be ignored without the GPU.
-bool AsksForGpu(const RuntimeConfig& runtime) {
-  return runtime.device == config::Device::kCuda || runtime.offload == config::OffloadMode::kRequired ||
-         runtime.vram_bytes.value_or(0) > 0 || runtime.gpu_experts.value_or(0) > 0 ||
-         runtime.gpu_experts_percent.value_or(0) > 0;
-}
-
 Result<uint64_t> VramBudget(const RuntimeConfig& runtime, uint64_t free_bytes) {
   if (!runtime.vram_bytes) return free_bytes - VramReserve(free_bytes);
   if (*runtime.vram_bytes <= free_bytes) return *runtime.vram_bytes;
@@ -43,23 +36,32 @@ MachineConstants UsableRates(const RuntimeConfig& runtime, MachineConstants rate
   return rates;
 }
 
-Result<GpuPlan> PlanWithin(const RuntimeConfig& runtime, const GpuInfo& gpu, const GpuNeeds& needs,
-                           const Popularity& popularity, const std::vector<ExpertLayerInfo>& layers) {
+struct Asked {
+  const RuntimeConfig& runtime;
+  const std::vector<ExpertLayerInfo>& layers;
+  const Popularity& popularity;
+  uint64_t vram_bytes = 0;
+  uint64_t token_bytes = 0;
+};
+
+Result<GpuPlan> PlanWithLane(const Asked& asked, config::MissLane lane, const MachineConstants& machine,
+                             const VramCharges& charges) {
+  const RuntimeConfig& runtime = asked.runtime;
   GpuPlan plan;
   plan.used = true;
-  BELLHOP_TRY_ASSIGN(plan.vram_bytes, VramBudget(runtime, gpu.free_bytes));
-  BELLHOP_TRY_ASSIGN(const uint64_t budget, ExpertBudget(plan.vram_bytes, needs.charges));
-  const MachineConstants rates = UsableRates(runtime, gpu.rates);
+  plan.vram_bytes = asked.vram_bytes;
+  BELLHOP_TRY_ASSIGN(const uint64_t budget, ExpertBudget(plan.vram_bytes, charges));
+  const MachineConstants rates = UsableRates(runtime, machine);
   // A lane that cannot be had is an error before anything goes by its rate.
-  BELLHOP_TRY_ASSIGN(plan.lane, ChooseMissLane(runtime.miss_lane, gpu.rates, 0, runtime.deterministic));
+  BELLHOP_TRY_ASSIGN(plan.lane, ChooseMissLane(lane, machine, 0, runtime.deterministic));
   const bool whole = runtime.offload == config::OffloadMode::kOff;
   if (whole && (runtime.gpu_experts || runtime.gpu_experts_percent)) {
     return InvalidArgument("--gpu-experts places experts on CPU and GPU, which --offload off excludes; drop one");
   }
-  BELLHOP_TRY_ASSIGN(plan.experts, PlaceExperts({.layers = layers,
-                                                 .popularity = popularity,
+  BELLHOP_TRY_ASSIGN(plan.experts, PlaceExperts({.layers = asked.layers,
+                                                 .popularity = asked.popularity,
                                                  .machine = rates,
-                                                 .lane = runtime.miss_lane,
+                                                 .lane = lane,
                                                  .budget_bytes = budget,
                                                  .per_layer = runtime.gpu_experts,
                                                  .percent = runtime.gpu_experts_percent}));
@@ -68,18 +70,19 @@ Result<GpuPlan> PlanWithin(const RuntimeConfig& runtime, const GpuInfo& gpu, con
     return OutOfMemory("--offload off: {} of {} experts fit {} of GPU memory; use --offload auto", placement.resident(),
                        placement.total(), FormatBytes(budget));
   }
-  PredictionInput input{.layers = layers,
-                        .popularity = popularity,
+  PredictionInput input{.layers = asked.layers,
+                        .popularity = asked.popularity,
                         .placement = placement,
-                        .dense_bytes = needs.token_bytes,
+                        .dense_bytes = asked.token_bytes,
                         .machine = rates,
-                        .lane = runtime.miss_lane};
-  const uint64_t bytes = MissBytesPerRing(layers, popularity, placement, PredictDecode(input));
-  BELLHOP_TRY_ASSIGN(plan.lane, ChooseMissLane(runtime.miss_lane, gpu.rates, bytes, runtime.deterministic));
+                        .lane = lane};
+  const uint64_t bytes = MissBytesPerRing(asked.layers, asked.popularity, placement, PredictDecode(input));
+  BELLHOP_TRY_ASSIGN(plan.lane, ChooseMissLane(lane, machine, bytes, runtime.deterministic));
+  plan.staging_bytes = charges.staging_bytes;
   input.lane = plan.lane.lane;
   plan.prediction = PredictDecode(input);
   plan.deadline_ns = DoorbellDeadlineNs(plan.prediction.ms_per_token());
-  if (popularity.even && placement.resident() < placement.total()) {
+  if (asked.popularity.even && placement.resident() < placement.total()) {
     plan.notes.push_back(
         "no expert profile: every layer gets the same share of slots; --profile (`bellhop profile`) "
         "raises the hit rate");
@@ -87,7 +90,46 @@ Result<GpuPlan> PlanWithin(const RuntimeConfig& runtime, const GpuInfo& gpu, con
   return plan;
 }
 
+bool NeedsStaging(const GpuPlan& plan) {
+  return plan.lane.lane != config::MissLane::kCpu && plan.experts.placement.resident() < plan.experts.placement.total();
+}
+
+// Staging takes room from slots, so it is charged to plans alone that make the GPU read misses.
+Result<GpuPlan> PlanWithin(const RuntimeConfig& runtime, const GpuInfo& gpu, const GpuNeeds& needs,
+                           const Popularity& popularity, const std::vector<ExpertLayerInfo>& layers) {
+  Asked asked{.runtime = runtime,
+              .layers = layers,
+              .popularity = popularity,
+              .vram_bytes = 0,
+              .token_bytes = needs.token_bytes};
+  BELLHOP_TRY_ASSIGN(asked.vram_bytes, VramBudget(runtime, gpu.free_bytes));
+  VramCharges charges = needs.charges;
+  charges.staging_bytes = 0;
+  auto plan = PlanWithLane(asked, runtime.miss_lane, gpu.rates, charges);
+  if (!plan.ok() || needs.charges.staging_bytes == 0 || !NeedsStaging(*plan)) return plan;
+  auto staged = PlanWithLane(asked, runtime.miss_lane, gpu.rates, needs.charges);
+  if (runtime.miss_lane != config::MissLane::kAuto || (staged.ok() && NeedsStaging(*staged))) return staged;
+  plan = PlanWithLane(asked, config::MissLane::kCpu, gpu.rates, charges);
+  if (plan.ok() && !staged.ok()) {
+    plan->notes.push_back(
+        fmt::format("--miss-lane auto: the CPU alone computes misses: {}", staged.status().message()));
+  }
+  return plan;
+}
+
 }  // namespace
+
+std::string_view AskedForGpu(const RuntimeConfig& runtime) {
+  if (runtime.device == config::Device::kCuda) return "--device cuda";
+  if (runtime.offload == config::OffloadMode::kRequired) return "--offload required";
+  if (runtime.vram_bytes.value_or(0) > 0) return "--vram above 0";
+  if (runtime.gpu_experts.value_or(0) > 0 || runtime.gpu_experts_percent.value_or(0) > 0) {
+    return "--gpu-experts above 0";
+  }
+  if (runtime.miss_lane == config::MissLane::kPcie) return "--miss-lane pcie";
+  if (runtime.miss_lane == config::MissLane::kSplit) return "--miss-lane split";
+  return {};
+}
 
 uint64_t VramReserve(uint64_t free_bytes) {
   constexpr uint64_t kLeast = uint64_t{256} << 20;
@@ -97,14 +139,11 @@ uint64_t VramReserve(uint64_t free_bytes) {
 Result<GpuPlan> PlanGpu(const manifest::Manifest& manifest, const RuntimeConfig& runtime, const GpuInfo& gpu,
                         const GpuNeeds& needs, const ExpertProfile* profile) {
   if (runtime.device == config::Device::kCpu || (runtime.vram_bytes && *runtime.vram_bytes == 0)) {
+    const char* const excludes = runtime.device == config::Device::kCpu ? "--device cpu" : "--vram 0";
+    const std::string_view asked = AskedForGpu(runtime);
+    if (!asked.empty()) return InvalidArgument("{} needs the GPU, which {} excludes; drop one", asked, excludes);
     GpuPlan plan;
-    plan.notes.push_back(runtime.device == config::Device::kCpu ? "no GPU used: --device cpu"
-                                                                : "no GPU used: --vram 0");
-    if (runtime.offload == config::OffloadMode::kRequired || runtime.gpu_experts.value_or(0) > 0 ||
-        runtime.gpu_experts_percent.value_or(0) > 0) {
-      return InvalidArgument("--offload required and --gpu-experts above 0 need the GPU, which {} excludes; drop one",
-                             runtime.device == config::Device::kCpu ? "--device cpu" : "--vram 0");
-    }
+    plan.notes.push_back(fmt::format("no GPU used: {}", excludes));
     return plan;
   }
   const std::vector<ExpertLayerInfo> layers = ExpertLayers(manifest);
@@ -115,7 +154,7 @@ Result<GpuPlan> PlanGpu(const manifest::Manifest& manifest, const RuntimeConfig&
     popularity = std::move(*known);
   }
   auto plan = PlanWithin(runtime, gpu, needs, popularity, layers);
-  if (plan.ok() || AsksForGpu(runtime) || plan.status().code() != StatusCode::kOutOfMemory) return plan;
+  if (plan.ok() || !AskedForGpu(runtime).empty() || plan.status().code() != StatusCode::kOutOfMemory) return plan;
   GpuPlan without;
   without.notes.push_back(fmt::format("no GPU used: {}", plan.status().message()));
   return without;

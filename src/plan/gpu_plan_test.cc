@@ -140,6 +140,38 @@ TEST(GpuPlanTest, TheCpuAloneWhenAskedFor) {
   }
 }
 
+// Of one bank for the misses of a step, beside four of eight experts in slots.
+TEST(GpuPlanTest, StagingIsChargedWhereTheGpuReadsMisses) {
+  GpuNeeds needs = kNeeds;
+  needs.charges.staging_bytes = 6 * kMiB;
+  RuntimeConfig runtime = Vram(kCharged + 13 * kMiB);
+  const auto residents = [&](config::MissLane lane, uint64_t staging, size_t notes) {
+    runtime.miss_lane = lane;
+    const auto plan = PlanGpu(Model(), runtime, Gpu(1024 * kMiB), needs, nullptr);
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    if (!plan.ok()) return -1;
+    EXPECT_EQ(plan->staging_bytes, staging);
+    EXPECT_EQ(plan->lane.lane == config::MissLane::kCpu, staging == 0);
+    EXPECT_EQ(plan->notes.size(), notes);
+    return plan->experts.placement.resident();
+  };
+  EXPECT_EQ(residents(config::MissLane::kAuto, 6 * kMiB, 1), 2);
+  EXPECT_EQ(residents(config::MissLane::kPcie, 6 * kMiB, 1), 2);
+  EXPECT_EQ(residents(config::MissLane::kCpu, 0, 1), 4);
+  needs.charges.staging_bytes = 14 * kMiB;
+  EXPECT_EQ(residents(config::MissLane::kAuto, 0, 2), 4);
+  runtime.miss_lane = config::MissLane::kSplit;
+  const auto refused = PlanGpu(Model(), runtime, Gpu(1024 * kMiB), needs, nullptr);
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(refused.status().message().find("--miss-lane cpu"), std::string::npos) << refused.status().ToString();
+  // Every expert in a slot: no misses, no staging.
+  runtime.vram_bytes = kCharged + 24 * kMiB;
+  const auto whole = PlanGpu(Model(), runtime, Gpu(1024 * kMiB), needs, nullptr);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->experts.placement.resident(), 8);
+  EXPECT_EQ(whole->staging_bytes, 0u);
+}
+
 TEST(GpuPlanTest, ShareOfExpertsAndDeterminism) {
   RuntimeConfig runtime;
   runtime.gpu_experts_percent = 50;

@@ -27,4 +27,8 @@ struct MachineConstants {
   }
 };
 
+// For a machine that has not been calibrated: less than most deliver, so that a prediction does not promise too much.
+// `gpu_memory_gbps`: of the GPU's memory on paper; 0: unknown.
+MachineConstants DefaultConstants(double gpu_memory_gbps = 0);
+
 }  // namespace bellhop::plan

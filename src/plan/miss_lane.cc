@@ -1,6 +1,7 @@
 #include "plan/miss_lane.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace bellhop::plan {
 namespace {
@@ -21,7 +22,7 @@ MissLaneChoice Split(const MachineConstants& machine, double bytes) {
 }
 
 Status NoRate(const char* lane) {
-  return InvalidArgument("--miss-lane {}: its bandwidth has not been measured; run `bellhop doctor`", lane);
+  return InvalidArgument("--miss-lane {}: its bandwidth has not been measured; run `bellhop doctor --calibrate`", lane);
 }
 
 }  // namespace
@@ -58,6 +59,12 @@ int64_t CpuInner(double cpu_share, int64_t inner, int64_t granularity) {
   const int64_t below = static_cast<int64_t>(target) / granularity * granularity;
   const int64_t above = std::min(inner, below + granularity);
   return target - static_cast<double>(below) < static_cast<double>(above) - target ? below : above;
+}
+
+int64_t CpuInner(const MissLaneChoice& lane, int64_t inner, int64_t cpu_granularity, int64_t gpu_granularity) {
+  if (lane.lane == MissLane::kCpu) return inner;
+  if (lane.lane == MissLane::kPcie) return 0;
+  return CpuInner(lane.cpu_share, inner, std::lcm(cpu_granularity, gpu_granularity));
 }
 
 }  // namespace bellhop::plan

@@ -25,5 +25,7 @@ Result<MissLaneChoice> ChooseMissLane(config::MissLane asked, const MachineConst
 // The CPU's part [0, n) of the inner dimension: a multiple of `granularity` (whole blocks of the format) or all of it,
 // the nearest to the share. The GPU computes [n, inner).
 int64_t CpuInner(double cpu_share, int64_t inner, int64_t granularity);
+// That of a lane, where each side cuts at multiples of its own granularity.
+int64_t CpuInner(const MissLaneChoice& lane, int64_t inner, int64_t cpu_granularity, int64_t gpu_granularity);
 
 }  // namespace bellhop::plan

@@ -62,6 +62,20 @@ TEST(MissLaneTest, LanesThatCannotBeHadAreErrors) {
   EXPECT_EQ(ChooseMissLane(MissLane::kAuto, no_pcie, 1, false)->lane, MissLane::kCpu);
 }
 
+TEST(MissLaneTest, EstimatesGiveEveryLaneARate) {
+  for (const double paper : {0.0, 4000.0}) {
+    const MachineConstants machine = DefaultConstants(paper);
+    EXPECT_EQ(machine.hbm_gbps, paper > 0 ? 0.8 * paper : 300);
+    for (const MissLane lane : {MissLane::kCpu, MissLane::kPcie, MissLane::kSplit, MissLane::kAuto}) {
+      EXPECT_GT(machine.MissGbps(lane), 0);
+      EXPECT_TRUE(ChooseMissLane(lane, machine, 1 << 20, false).ok());
+    }
+    // Neither lane is faster beside the other.
+    EXPECT_LE(machine.both_dram_gbps, machine.dram_gbps);
+    EXPECT_LE(machine.both_pcie_gbps, machine.pcie_gbps);
+  }
+}
+
 TEST(MissLaneTest, PartsAreWholeBlocks) {
   EXPECT_EQ(CpuInner(0.5, 768, 256), 512);  // the nearest, halves upwards
   EXPECT_EQ(CpuInner(0.4, 768, 256), 256);
@@ -75,6 +89,21 @@ TEST(MissLaneTest, PartsAreWholeBlocks) {
     EXPECT_EQ(inner % 32, 0);
     EXPECT_NEAR(static_cast<double>(inner), 14.08 * share, 16.001);
   }
+}
+
+TEST(MissLaneTest, BothSidesCanCutWhereTheyMeet) {
+  MissLaneChoice lane{.lane = MissLane::kSplit, .cpu_share = 0.45};
+  EXPECT_EQ(CpuInner(lane, 2880, 32, 128), 1280);  // gpt-oss
+  EXPECT_EQ(CpuInner(lane, 768, 256, 64), 256);
+  EXPECT_EQ(CpuInner(lane, 768, 4, 96), 384);
+  // Too small to be shared: one side computes all of it.
+  EXPECT_EQ(CpuInner(lane, 128, 32, 256), 0);
+  lane.cpu_share = 0.55;
+  EXPECT_EQ(CpuInner(lane, 128, 32, 256), 128);
+  lane.lane = MissLane::kPcie;
+  EXPECT_EQ(CpuInner(lane, 768, 32, 128), 0);
+  lane.lane = MissLane::kCpu;
+  EXPECT_EQ(CpuInner(lane, 768, 32, 128), 768);
 }
 
 }  // namespace

@@ -9,20 +9,15 @@ namespace {
 
 using config::RuntimeConfig;
 
+constexpr const char* kMappedFile = "mapped file";
+constexpr const char* kHost = "host";
+constexpr const char* kGpu = "GPU 0";
+
 // Flags that ask for a GPU are errors without one: nothing falls back silently.
 Status CheckDevice(const RuntimeConfig& runtime, const MachineInfo& machine) {
-  if (machine.gpus > 0) return Status();
-  const std::string& why = machine.no_gpu_reason;
-  if (runtime.device == config::Device::kCuda) return InvalidArgument("--device cuda: {}", why);
-  if (runtime.offload == config::OffloadMode::kRequired) return InvalidArgument("--offload required: {}", why);
-  if (runtime.vram_bytes.value_or(0) > 0) return InvalidArgument("--vram above 0: {}", why);
-  if (runtime.gpu_experts.value_or(0) > 0 || runtime.gpu_experts_percent.value_or(0) > 0) {
-    return InvalidArgument("--gpu-experts above 0: {}", why);
-  }
-  if (runtime.miss_lane == config::MissLane::kPcie || runtime.miss_lane == config::MissLane::kSplit) {
-    return InvalidArgument("--miss-lane pcie and split need a GPU: {}", why);
-  }
-  return Status();
+  const std::string_view asked = AskedForGpu(runtime);
+  if (machine.gpu || asked.empty()) return Status();
+  return InvalidArgument("{}: {}", asked, machine.no_gpu_reason);
 }
 
 Status CheckProfile(const manifest::Manifest& manifest, const ExpertProfile& profile) {
@@ -104,13 +99,15 @@ Status PlanExpertCopy(const RuntimeConfig& runtime, const MachineInfo& machine, 
   plan->mapped_bytes = dense_bytes;
   if (!CheckedAdd(plan->host_bytes, needs.expert_copy_bytes, &plan->host_bytes)) plan->host_bytes = UINT64_MAX;
   for (MemoryLine& line : plan->memory) {
-    if (line.tag == MemoryTag::kExpertWeights) line = {line.tag, "huge pages", needs.expert_copy_bytes};
+    const bool experts = line.tag == MemoryTag::kExpertWeights && line.where == kMappedFile;
+    if (experts) line = {line.tag, "huge pages", needs.expert_copy_bytes};
   }
   return Status();
 }
 
 // `in_memory`: what is allocated out of the budget.
 Status PlanPrefault(const RuntimeConfig& runtime, const Budget& budget, uint64_t in_memory, Plan* plan) {
+  if (plan->mapped_bytes == 0) return Status();
   const bool fits = in_memory <= budget.bytes && plan->mapped_bytes <= budget.bytes - in_memory;
   if (budget.known && !fits) {
     if (runtime.prefault == config::PrefaultMode::kRequired) {
@@ -130,6 +127,47 @@ Status PlanPrefault(const RuntimeConfig& runtime, const Budget& budget, uint64_t
   return Status();
 }
 
+// The whole model on the CPU.
+void ChargeCpu(const manifest::Manifest& manifest, const MemoryNeeds& needs, uint64_t expert_bytes, Plan* plan) {
+  std::vector<int32_t> experts_per_layer(manifest.hparams.layers, 0);
+  for (const manifest::ExpertLayer& layer : manifest.expert_layers) {
+    experts_per_layer[layer.layer.index()] = static_cast<int32_t>(manifest.hparams.experts.count);
+  }
+  plan->placement = Placement::AllCold(experts_per_layer);
+  plan->mapped_bytes = manifest.TotalTensorBytes();
+  plan->memory.push_back({MemoryTag::kDenseWeights, kMappedFile, plan->mapped_bytes - expert_bytes});
+  if (expert_bytes > 0) plan->memory.push_back({MemoryTag::kExpertWeights, kMappedFile, expert_bytes});
+  plan->memory.push_back({MemoryTag::kKvCache, kHost, needs.kv_bytes});
+  plan->memory.push_back({MemoryTag::kWorkspace, kHost, needs.workspace_bytes});
+  if (!CheckedAdd(needs.kv_bytes, needs.workspace_bytes, &plan->host_bytes)) plan->host_bytes = UINT64_MAX;
+}
+
+// host_expert_bytes: every expert stays on the host too, because which ones have a slot may change while running,
+// unless all have. The other weights are read once, to be copied.
+void ChargeGpu(const GpuNeeds& needs, uint64_t host_expert_bytes, Plan* plan) {
+  plan->placement = plan->gpu.experts.placement;
+  plan->memory.push_back({MemoryTag::kDenseWeights, kGpu, needs.charges.dense_bytes});
+  const uint64_t bank_bytes = plan->gpu.experts.bank_bytes;
+  if (bank_bytes > 0) plan->memory.push_back({MemoryTag::kExpertWeights, kGpu, bank_bytes});
+  plan->memory.push_back({MemoryTag::kKvCache, kGpu, needs.charges.kv_bytes});
+  plan->memory.push_back({MemoryTag::kWorkspace, kGpu, needs.charges.workspace_bytes});
+  plan->memory.push_back({MemoryTag::kGraph, kGpu, needs.charges.graph_bytes});
+  if (plan->gpu.staging_bytes > 0) plan->memory.push_back({MemoryTag::kStaging, kGpu, plan->gpu.staging_bytes});
+  plan->mapped_bytes = host_expert_bytes;
+  if (host_expert_bytes > 0) plan->memory.push_back({MemoryTag::kExpertWeights, kMappedFile, host_expert_bytes});
+  plan->memory.push_back({MemoryTag::kWorkspace, kHost, needs.host_bytes});
+  plan->host_bytes = needs.host_bytes;
+}
+
+std::string MissWords(const MissLaneChoice& lane) {
+  switch (lane.lane) {
+    case config::MissLane::kPcie: return "read by the GPU over PCIe";
+    case config::MissLane::kSplit:
+      return fmt::format("computed by CPU ({:.0f} %) and GPU over PCIe together", lane.cpu_share * 100);
+    default: return "computed by the CPU where they lie";
+  }
+}
+
 }  // namespace
 
 Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& machine, const RuntimeConfig& runtime,
@@ -138,33 +176,35 @@ Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& mac
   if (profile != nullptr) BELLHOP_TRY(CheckProfile(manifest, *profile));
 
   Plan plan;
-  std::vector<int32_t> experts_per_layer(manifest.hparams.layers, 0);
-  for (const manifest::ExpertLayer& layer : manifest.expert_layers) {
-    experts_per_layer[layer.layer.index()] = static_cast<int32_t>(manifest.hparams.experts.count);
+  if (machine.gpu) {
+    BELLHOP_TRY_ASSIGN(plan.gpu, PlanGpu(manifest, runtime, *machine.gpu, needs.gpu, profile));
+    plan.notes = plan.gpu.notes;
   }
-  const uint64_t expert_bytes = ExpertBytes(manifest);
-  plan.placement = Placement::AllCold(experts_per_layer);
-  plan.mapped_bytes = manifest.TotalTensorBytes();
-  plan.memory.push_back({MemoryTag::kDenseWeights, "mapped file", plan.mapped_bytes - expert_bytes});
-  if (expert_bytes > 0) plan.memory.push_back({MemoryTag::kExpertWeights, "mapped file", expert_bytes});
-  plan.memory.push_back({MemoryTag::kKvCache, "host", needs.kv_bytes});
-  plan.memory.push_back({MemoryTag::kWorkspace, "host", needs.workspace_bytes});
-  if (!CheckedAdd(needs.kv_bytes, needs.workspace_bytes, &plan.host_bytes)) plan.host_bytes = UINT64_MAX;
+  const Placement& slots = plan.gpu.experts.placement;
+  const bool none_cold = plan.gpu.used && slots.resident() == slots.total();
+  const uint64_t expert_bytes = none_cold ? 0 : ExpertBytes(manifest);
+  if (plan.gpu.used) {
+    ChargeGpu(needs.gpu, expert_bytes, &plan);
+  } else {
+    ChargeCpu(manifest, needs, expert_bytes, &plan);
+  }
 
   const Budget budget = HostBudget(runtime, machine);
   if (budget.known && plan.host_bytes > budget.bytes) {
+    const uint64_t kv_bytes = plan.gpu.used ? 0 : needs.kv_bytes;
+    const uint64_t workspace_bytes = plan.gpu.used ? needs.gpu.host_bytes : needs.workspace_bytes;
     return OutOfMemory("KV cache {} + workspace {} = {} do not fit {} ({}); lower --ctx-size or --batch-size",
-                       FormatBytes(needs.kv_bytes), FormatBytes(needs.workspace_bytes), FormatBytes(plan.host_bytes),
-                       budget.name, FormatBytes(budget.bytes));
+                       FormatBytes(kv_bytes), FormatBytes(workspace_bytes), FormatBytes(plan.host_bytes), budget.name,
+                       FormatBytes(budget.bytes));
   }
   const uint64_t state_bytes = plan.host_bytes;
   BELLHOP_TRY(PlanExpertCopy(runtime, machine, needs, budget, expert_bytes, &plan));
   const bool outside = plan.copy_experts && machine.reserved_huge_pages && !budget.given;
   BELLHOP_TRY(PlanPrefault(runtime, budget, outside ? state_bytes : plan.host_bytes, &plan));
-  if (machine.gpus == 0 && runtime.device == config::Device::kAuto) {
+  if (!machine.gpu && runtime.device == config::Device::kAuto) {
     plan.notes.push_back(fmt::format("no GPU used: {}", machine.no_gpu_reason));
   }
-  if (profile != nullptr) {
+  if (profile != nullptr && !plan.gpu.used) {
     plan.notes.push_back("the profile places experts in GPU slots; without a GPU it has no effect on where they run");
   }
   return plan;
@@ -173,11 +213,18 @@ Result<Plan> MakePlan(const manifest::Manifest& manifest, const MachineInfo& mac
 std::vector<std::string> DescribePlan(const Plan& plan) {
   std::vector<std::string> lines;
   if (plan.placement.total() > 0) {
-    lines.push_back(fmt::format("experts: {} of {} in GPU slots, {} computed by the CPU where they lie",
-                                plan.placement.resident(), plan.placement.total(),
-                                plan.placement.total() - plan.placement.resident()));
+    lines.push_back(fmt::format("experts: {} of {} in GPU slots, {} {}", plan.placement.resident(),
+                                plan.placement.total(), plan.placement.total() - plan.placement.resident(),
+                                MissWords(plan.gpu.lane)));
   } else {
     lines.push_back("experts: none, a dense model");
+  }
+  if (plan.gpu.used) {
+    const DecodePrediction& p = plan.gpu.prediction;
+    lines.push_back(
+        fmt::format("prediction: {:.1f} % of routes hit a slot, {:.1f} of {} layers ring per token, {:.2f} ms per "
+                    "token, bound by {}",
+                    p.hit_rate * 100, p.ringing_layers, plan.placement.layers(), p.ms_per_token(), p.bound));
   }
   std::string memory = "memory:";
   for (const MemoryLine& line : plan.memory) {
