@@ -19,6 +19,12 @@ enum class HugePagesMode : uint8_t { kOff, kAuto, kRequired };
 // The mapped model read into memory at load. kAuto: when it fits; kRequired: else an error.
 enum class PrefaultMode : uint8_t { kOff, kAuto, kRequired };
 
+// The file that `bellhop doctor --calibrate` writes this machine's rates to, and plans read them from.
+struct CalibrationConfig {
+  std::string path;          // empty: none, as where no environment variable names a cache folder
+  bool is_explicit = false;  // the user named it: a file that cannot be used is an error
+};
+
 // Where the model runs and with what budgets.
 struct RuntimeConfig {
   Device device = Device::kAuto;
@@ -34,7 +40,9 @@ struct RuntimeConfig {
   HugePagesMode huge_pages = HugePagesMode::kOff;  // docs/decisions/0008: what it gains where, and what it costs
   PrefaultMode prefault = PrefaultMode::kAuto;
   bool deterministic = false;
+  bool timers = false;       // the GPU measures how long it waits for the CPU
   std::string profile_path;  // STRP popularity profile; empty: none
+  CalibrationConfig calibration;
 };
 
 struct ContextConfig {

@@ -161,6 +161,8 @@ struct DoctorCommandOptions {
   std::string model_path;  // empty: none
   int32_t threads = 0;
   bool measure = true;
+  bool calibrate = false;
+  CalibrationConfig calibration;
 };
 
 // Text that the user asked for, ready to be printed.

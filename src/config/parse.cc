@@ -20,6 +20,8 @@ namespace bellhop::config {
 namespace {
 
 constexpr std::string_view kEnvironmentPrefix = "BELLHOP_";
+constexpr std::string_view kCacheHome = "XDG_CACHE_HOME";
+constexpr std::string_view kHome = "HOME";
 constexpr size_t kMaxConfigBytes = 1 << 20;
 
 enum class Layer : uint8_t { kFile, kEnvironment, kArgument };
@@ -372,14 +374,29 @@ Environment Environment::OfProcess() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const size_t equals = text.find('=');
-    if (equals == std::string_view::npos || !text.starts_with(kEnvironmentPrefix)) continue;
+    if (equals == std::string_view::npos) continue;
+    const std::string_view name = text.substr(0, equals);
+    if (!name.starts_with(kEnvironmentPrefix) && name != kCacheHome && name != kHome) continue;
     environment.variables.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return environment;
 }
 
+std::string DefaultCalibrationPath(const Environment& environment) {
+  constexpr std::string_view kFile = "/bellhop/calibration.json";
+  // Relative paths are to be ignored, says the XDG specification.
+  const auto folder = [&](std::string_view name) {
+    const auto found = environment.variables.find(std::string(name));
+    return found != environment.variables.end() && found->second.starts_with('/') ? found->second : std::string();
+  };
+  if (const std::string cache = folder(kCacheHome); !cache.empty()) return fmt::format("{}{}", cache, kFile);
+  if (const std::string home = folder(kHome); !home.empty()) return fmt::format("{}/.cache{}", home, kFile);
+  return "";
+}
+
 Result<Command> ParseCommandLine(const std::vector<std::string>& arguments, const Environment& environment) {
   OptionStorage storage;
+  for (CalibrationConfig* calibration : storage.Calibrations()) calibration->path = DefaultCalibrationPath(environment);
   const std::vector<CommandSpec> commands = BuildCommands(&storage);
   const auto command = std::find_if(commands.begin(), commands.end(), [&](const CommandSpec& candidate) {
     return !arguments.empty() && candidate.name == arguments[0];

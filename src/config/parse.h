@@ -18,9 +18,13 @@ namespace bellhop::config {
 struct Environment {
   std::map<std::string, std::string> variables;
 
-  // Those of this process that begin with BELLHOP_.
+  // Those of this process that begin with BELLHOP_, XDG_CACHE_HOME and HOME.
   static Environment OfProcess();
 };
+
+// Where the calibration is stored unless an option says otherwise: $XDG_CACHE_HOME/bellhop/calibration.json, or that
+// folder under $HOME/.cache. Empty when neither variable is an absolute path.
+std::string DefaultCalibrationPath(const Environment& environment);
 
 struct Setting {
   std::string name;    // long name of the option

@@ -96,6 +96,15 @@ void AddOutput(CommandSpec* command, OutputOptions* output, const std::string& j
          });
 }
 
+OptionSpec Calibration(CalibrationConfig* calibration, std::string help) {
+  const auto set = [calibration, path = TextSetter(&calibration->path)](std::string_view text) -> Status {
+    BELLHOP_TRY(path(text));
+    calibration->is_explicit = true;
+    return Status();
+  };
+  return Value("calibration", {}, "FILE", std::move(help), set, "in the user's cache folder");
+}
+
 // `with_lists`: the command has its own --threads and --isa.
 void AddRuntime(CommandSpec* command, RuntimeConfig* runtime, bool with_lists) {
   std::vector<OptionSpec> options;
@@ -147,6 +156,8 @@ void AddRuntime(CommandSpec* command, RuntimeConfig* runtime, bool with_lists) {
       "auto"));
   options.push_back(Value("profile", {}, "FILE", "Expert popularity, made by `bellhop profile`, to fill GPU slots by",
                           TextSetter(&runtime->profile_path)));
+  options.push_back(Calibration(&runtime->calibration,
+                                "This machine's rates, measured by `bellhop doctor --calibrate`, that plans go by"));
   options.push_back(Flag("deterministic", {}, "Results that do not depend on what else is in a step",
                          FlagSetter(&runtime->deterministic)));
   Append(command, kWhere, std::move(options));
@@ -224,6 +235,12 @@ void AddSampling(CommandSpec* command, SamplingOptions* s) {
          });
 }
 
+OptionSpec Timers(RuntimeConfig* runtime) {
+  return Flag("timers", {},
+              "Measure how long the GPU waits for the CPU, for the statistics; steps take a little longer",
+              FlagSetter(&runtime->timers));
+}
+
 CommandSpec RunCommand(OptionStorage* storage) {
   RunOptions* const o = &storage->run;
   CommandSpec command{.name = "run",
@@ -264,7 +281,11 @@ CommandSpec RunCommand(OptionStorage* storage) {
          });
   AddRuntime(&command, &o->engine.runtime, false);
   Append(&command, kOutput,
-         {Flag("stats", {}, "Timings and expert hits on standard error at the end", FlagSetter(&o->stats))});
+         {
+             Flag("stats", {}, "Timings, expert hits and what the GPU moved on standard error at the end",
+                  FlagSetter(&o->stats)),
+             Timers(&o->engine.runtime),
+         });
   AddOutput(&command, &o->output,
             "One JSON object at the end instead of text: prompt_ids, ids, text, finish_reason, timings, experts, seed");
   command.finish = [o, storage]() -> Status {
@@ -483,6 +504,7 @@ CommandSpec BenchCommand(OptionStorage* storage) {
   AddContext(&command, &o->engine.context, storage);
   AddRuntime(&command, &o->engine.runtime, true);
   AddBenchOutput(&command, &o->format, &o->out, &o->output);
+  Append(&command, kOutput, {Timers(&o->engine.runtime)});
   command.finish = [o, storage]() -> Status {
     FinishBenchOutput(&o->format, &o->output);
     return FinishContext(&o->engine.context, *storage);
@@ -619,18 +641,32 @@ CommandSpec DoctorCommand(DoctorCommandOptions* o) {
   CommandSpec command{.name = "doctor",
                       .arguments = "[MODEL]",
                       .summary = "Check this machine: CPU, memory, GPU, limits",
-                      .description = "Says what is missing and what to do about it. With MODEL, also whether it fits.",
+                      .description =
+                          "Says what is missing and what to do about it. With MODEL, also whether it fits. With "
+                          "--calibrate, measures instead what plans for the GPU go by, and stores it.",
                       .options = {},
-                      .finish = [] { return Status(); },
+                      .finish = {},
                       .take = [o] { return CommandOptions(*o); }};
   AddModel(&command, &o->model_path, "GGUF file to check as well; also without -m");
-  Append(&command, kWhere,
-         {
-             Value("threads", {"-t"}, "N", "CPU threads to measure with; 0: one per physical core",
-                   IntegerSetter(&o->threads, 0, kMaxThreads, "0: one per core"), fmt::format("{}", o->threads)),
-             Flag("no-measure", {}, "Do not measure bandwidth (two seconds)", FlagSetter(&o->measure, false)),
-         });
+  Append(
+      &command, kWhere,
+      {
+          Value("threads", {"-t"}, "N", "CPU threads to measure with; 0: one per physical core",
+                IntegerSetter(&o->threads, 0, kMaxThreads, "0: one per core"), fmt::format("{}", o->threads)),
+          Rival("measurement",
+                Flag("no-measure", {}, "Do not measure bandwidth (two seconds)", FlagSetter(&o->measure, false))),
+          Rival("measurement",
+                Flag("calibrate", {}, "Measure memory, PCIe and the GPU's doorbell (some seconds), and store the rates",
+                     FlagSetter(&o->calibrate))),
+          Calibration(&o->calibration, "Where --calibrate stores the rates, and where stored ones are looked up"),
+      });
   AddOutput(&command, &o->output, "One JSON object instead of a table");
+  command.finish = [o]() -> Status {
+    if (o->calibrate && !o->model_path.empty()) {
+      return InvalidArgument("--calibrate measures the machine alone; leave MODEL out");
+    }
+    return Status();
+  };
   return command;
 }
 
@@ -687,6 +723,16 @@ CommandSpec ServeCommand(OptionStorage* storage) {
 }
 
 }  // namespace
+
+std::vector<CalibrationConfig*> OptionStorage::Calibrations() {
+  return {&run.engine.runtime.calibration,
+          &logits.engine.runtime.calibration,
+          &perplexity.engine.runtime.calibration,
+          &profile.engine.runtime.calibration,
+          &bench.engine.runtime.calibration,
+          &serve.engine.runtime.calibration,
+          &doctor.calibration};
+}
 
 std::vector<CommandSpec> BuildCommands(OptionStorage* storage) {
   std::vector<CommandSpec> commands;

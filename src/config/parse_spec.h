@@ -63,6 +63,9 @@ struct OptionStorage {
   DoctorCommandOptions doctor;
   // llama.cpp's separate cache types of the command that is parsed; merged into its ContextConfig.
   KvCacheType cache_type_k = KvCacheType::kAuto, cache_type_v = KvCacheType::kAuto;
+
+  // Of every command that has one.
+  std::vector<CalibrationConfig*> Calibrations();
 };
 
 // Every command. `storage` must outlive the result.

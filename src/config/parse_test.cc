@@ -386,6 +386,31 @@ TEST_F(ParseTest, OtherCommandsFillTheirStructs) {
   const auto doctor = Parse<DoctorCommandOptions>({"doctor", "--no-measure"});
   EXPECT_FALSE(doctor.measure);
   EXPECT_EQ(doctor.model_path, "");
+  EXPECT_FALSE(doctor.calibrate);
+}
+
+TEST_F(ParseTest, TheCalibrationLiesInTheCacheFolderUnlessNamed) {
+  EXPECT_EQ(Run({}).engine.runtime.calibration.path, "");
+  environment_.variables = {{"HOME", "/home/u"}, {"XDG_CACHE_HOME", "relative"}};
+  EXPECT_EQ(Run({}).engine.runtime.calibration.path, "/home/u/.cache/bellhop/calibration.json");
+  environment_.variables["XDG_CACHE_HOME"] = "/cache";
+  const auto doctor = Parse<DoctorCommandOptions>({"doctor", "--calibrate"});
+  EXPECT_TRUE(doctor.calibrate && doctor.measure);
+  EXPECT_EQ(doctor.calibration.path, "/cache/bellhop/calibration.json");
+  EXPECT_FALSE(doctor.calibration.is_explicit);
+  EXPECT_TRUE(warnings_.empty());
+  environment_.variables["BELLHOP_CALIBRATION"] = "twin.json";
+  const CalibrationConfig twin = Run({}).engine.runtime.calibration;
+  EXPECT_EQ(twin.path, "twin.json");
+  EXPECT_TRUE(twin.is_explicit);
+  const auto named = Parse<DoctorCommandOptions>({"doctor", "--calibration", "c.json"});
+  EXPECT_EQ(named.calibration.path, "c.json");
+  EXPECT_TRUE(named.calibration.is_explicit);
+  EXPECT_MENTIONS(Error({"doctor", "--calibrate", "--no-measure"}), "exclude each other");
+  EXPECT_MENTIONS(Error({"doctor", "m.gguf", "--calibrate"}), "leave MODEL out");
+  EXPECT_MENTIONS(Error({"doctor", "--calibration="}), "--calibration");
+  EXPECT_MENTIONS(Help({"help", "doctor"}), "--calibrate");
+  EXPECT_MENTIONS(Help({"help", "run"}), "--calibration FILE");
 }
 
 TEST_F(ParseTest, EscapesAreReplacedOnRequestOnly) {

@@ -23,10 +23,8 @@ namespace {
 
 constexpr int kBandwidthPasses = 3;
 constexpr int kRoundTrips = 2000;
-// The measuring buffer takes at most this, to keep its first touch short (some seconds per GiB in a virtual machine),
-// and at most this share of the available memory.
+// The measuring buffer takes at most this, to keep its first touch short (some seconds per GiB in a virtual machine).
 constexpr uint64_t kMaxBuffer = uint64_t{4} << 30;
-constexpr uint64_t kBufferShare = 4;
 
 bool ListsAmx(std::string_view cpuinfo) {
   for (const std::string_view line : sys::SplitLines(cpuinfo)) {
@@ -41,9 +39,7 @@ Result<Measurements> Measure(const sys::WorkerPool::Options& workers, const Mach
                              std::vector<std::string>* pool_notes) {
   BELLHOP_TRY_ASSIGN(const std::unique_ptr<sys::WorkerPool> pool, sys::WorkerPool::Create(workers));
   pool_notes->insert(pool_notes->end(), pool->notes().begin(), pool->notes().end());
-  const uint64_t cap =
-      std::clamp(machine.topology.memory_available_bytes / kBufferShare, uint64_t{64} << 20, kMaxBuffer);
-  const uint64_t bytes = sys::BandwidthBufferBytes(machine.host.last_level_cache_bytes, cap);
+  const uint64_t bytes = sys::BandwidthBufferBytes(machine.topology, kMaxBuffer);
   BELLHOP_TRY_ASSIGN(const sys::ReadBandwidth bandwidth, sys::MeasureReadBandwidth(*pool, bytes, kBandwidthPasses));
   return Measurements{
       .threads = pool->size(),
@@ -133,6 +129,9 @@ Result<DoctorReport> Diagnose(const DoctorOptions& options) {
     CheckMeasurements(measured, pool_notes, &report.lines);
   }
   CheckGpus(gpus, &report.lines);
+  const MachineIdentity identity = IdentifyMachine(machine.host.cpu_model, machine.topology.physical_cores,
+                                                   gpus.devices.empty() ? nullptr : &gpus.devices.front());
+  CheckCalibration(options.calibration, ReadCalibrationOf(options.calibration.path, identity), &report.lines);
   CheckBuild(GetBuildInfo(), &report.lines);
   if (model) CheckModel(*model, machine, &report.lines);
   return report;

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/config.h"
 
 namespace bellhop::engine {
 
 enum class CheckLevel : uint8_t { kOk, kNote, kProblem };
 
 struct DoctorLine {
-  std::string group;  // "CPU", "Memory", "Limits", "Measured", "GPU", "Build", "Model"
+  std::string group;  // "CPU", "Memory", "Limits", "Measured", "GPU", "Calibration", "Build", "Model"
   std::string name;   // "instruction sets"
   std::string value;  // "avx512 (avx2, reference)"
   CheckLevel level = CheckLevel::kOk;
@@ -22,7 +23,8 @@ struct DoctorLine {
 struct DoctorOptions {
   bool measure = true;  // bandwidth and pool latency; about two seconds
   int32_t threads = 0;
-  std::string model_path;  // also say whether this model fits; empty: none
+  std::string model_path;                      // also say whether this model fits; empty: none
+  config::CalibrationConfig calibration = {};  // where a stored one is looked up
 };
 
 struct DoctorReport {

@@ -262,6 +262,29 @@ void CheckGpus(const GpuFacts& gpus, std::vector<DoctorLine>* lines) {
   }
 }
 
+void CheckCalibration(const config::CalibrationConfig& where, const Result<Calibration>& stored,
+                      std::vector<DoctorLine>* lines) {
+  Group group("Calibration", lines);
+  constexpr const char* kRemedy = "bellhop doctor --calibrate; until then plans for the GPU go by estimates";
+  if (!stored.ok()) {
+    const bool none = stored.status().code() == StatusCode::kNotFound && !where.is_explicit;
+    group.Note("stored", none ? std::string("none") : fmt::format("cannot be used: {}", stored.status().message()),
+               kRemedy);
+    return;
+  }
+  // The default path names the user.
+  group.Ok("stored", fmt::format("{}measured {} with {}", where.is_explicit ? where.path + ", " : "", stored->date,
+                                 Plural(stored->threads, "thread")));
+  for (const CalibrationLine& line : DescribeRates(*stored)) group.Ok(line.name, line.value);
+  for (const std::string& note : stored->notes) {
+    if (stored->machine.gpu.empty()) {
+      group.Ok("when measured", note);
+    } else {
+      group.Note("when measured", note, kRemedy);
+    }
+  }
+}
+
 void CheckBuild(const BuildInfo& build, std::vector<DoctorLine>* lines) {
   Group group("Build", lines);
   group.Ok("version", std::string(build.version));

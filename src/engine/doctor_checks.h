@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "cuda/device_info.h"
 #include "engine/build_info.h"
+#include "engine/calibration_file.h"
 #include "engine/doctor.h"
 #include "sys/cpu_features.h"
 #include "sys/host_info.h"
@@ -59,6 +60,8 @@ void CheckLimits(const MachineFacts& machine, bool has_gpu, std::vector<DoctorLi
 void CheckMeasurements(const Result<Measurements>& measured, const std::vector<std::string>& pool_notes,
                        std::vector<DoctorLine>* lines);
 void CheckGpus(const GpuFacts& gpus, std::vector<DoctorLine>* lines);
+void CheckCalibration(const config::CalibrationConfig& where, const Result<Calibration>& stored,
+                      std::vector<DoctorLine>* lines);
 void CheckBuild(const BuildInfo& build, std::vector<DoctorLine>* lines);
 void CheckModel(const ModelFacts& model, const MachineFacts& machine, std::vector<DoctorLine>* lines);
 

@@ -46,7 +46,8 @@ TEST(DoctorTest, ThisMachineGetsEveryGroupAndItsMeasurements) {
   ExpectSound(report->lines);
   std::set<std::string> groups;
   for (const DoctorLine& line : report->lines) groups.insert(line.group);
-  EXPECT_EQ(groups, (std::set<std::string>{"CPU", "Memory", "Limits", "Measured", "GPU", "Build", "Model"}));
+  EXPECT_EQ(groups,
+            (std::set<std::string>{"CPU", "Memory", "Limits", "Measured", "GPU", "Calibration", "Build", "Model"}));
   EXPECT_GT(report->read_gb_per_s, 0);
   EXPECT_GT(report->pool_round_trip_ns, 0);
   EXPECT_EQ(Find(report->lines, "Model", "supported").level, CheckLevel::kOk);
@@ -217,6 +218,34 @@ TEST(DoctorTest, GpusAreListedWithWhatIsWrong) {
   EXPECT_EQ(Find(lines, "GPU", "GPU 0 kernel").value, "runs, compiled for sm_90");
   EXPECT_TRUE(Contains(Find(lines, "GPU", "GPU 1").value, "refused a context"));
   EXPECT_TRUE(Contains(Find(lines, "GPU", "GPU 1 kernel").remedy, "75-real"));
+}
+
+TEST(DoctorTest, TheStoredCalibrationIsShown) {
+  std::vector<DoctorLine> lines;
+  CheckCalibration({}, NotFound("no such file"), &lines);
+  ExpectSound(lines);
+  EXPECT_EQ(Find(lines, "Calibration", "stored").value, "none");
+  EXPECT_TRUE(Contains(lines[0].remedy, "doctor --calibrate"));
+  lines.clear();
+  const config::CalibrationConfig named{.path = "c.json", .is_explicit = true};
+  CheckCalibration(named, Corrupt("c.json: rates is missing"), &lines);
+  ExpectSound(lines);
+  EXPECT_TRUE(Contains(lines[0].value, "c.json: rates is missing"));
+  lines.clear();
+  Calibration calibration{
+      .date = "2026-01-01T00:00:00Z", .machine = {}, .threads = 4, .rates = {}, .notes = {"no GPU"}};
+  calibration.rates.dram_gbps = 30;
+  CheckCalibration(named, calibration, &lines);
+  ExpectSound(lines);
+  EXPECT_EQ(Find(lines, "Calibration", "stored").value, "c.json, measured 2026-01-01T00:00:00Z with 4 threads");
+  EXPECT_EQ(Find(lines, "Calibration", "host memory, by the CPU").value, "30.0 GB/s");
+  EXPECT_EQ(Find(lines, "Calibration", "doorbell").value, "not measured");
+  EXPECT_EQ(Find(lines, "Calibration", "when measured").level, CheckLevel::kOk);  // there is no GPU
+  lines.clear();
+  calibration.machine.gpu = "Test GPU";
+  CheckCalibration(named, calibration, &lines);
+  ExpectSound(lines);
+  EXPECT_EQ(Find(lines, "Calibration", "when measured").level, CheckLevel::kNote);
 }
 
 TEST(DoctorTest, SlowBuildsAreNamed) {

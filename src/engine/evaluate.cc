@@ -5,7 +5,6 @@
 #include "engine/text_engine_impl.h"
 #include "sys/bandwidth.h"
 #include "sys/clock.h"
-#include "sys/host_info.h"
 
 namespace bellhop::engine {
 namespace {
@@ -58,7 +57,7 @@ Result<LogitsResult> TextEngineImpl::Logits(HostSpan<const TokenId> ids, bool al
   LogitsResult result;
   result.vocab = info_.vocab;
   RouteRecorder recorder(&result);
-  if (with_routes && model_->moe() != nullptr) model_->moe()->set_observer(&recorder);
+  if (with_routes) BELLHOP_TRY(model_->SetObserver(&recorder));
   sequence_->Reset();
   sequence_tokens_.clear();
   prompt_class_tokens_ = 0;
@@ -70,7 +69,7 @@ Result<LogitsResult> TextEngineImpl::Logits(HostSpan<const TokenId> ids, bool al
     }
     return Status();
   });
-  if (model_->moe() != nullptr) model_->moe()->set_observer(nullptr);
+  (void)model_->SetObserver(nullptr);
   BELLHOP_TRY(status);
   return result;
 }
@@ -145,23 +144,30 @@ Result<BenchResult> TextEngineImpl::Bench(const BenchCase& test, int32_t repetit
       const auto depth = static_cast<size_t>(test.depth);
       BELLHOP_TRY(Prefill({ids.data(), depth}, 0, test.depth, nullptr, ignore));
     }
+    const TrafficTotals traffic = Traffic();
+    const moe::RouteCounts* counts = model_->counts();
+    const uint64_t hits = counts == nullptr ? 0 : counts->hits(), misses = counts == nullptr ? 0 : counts->misses();
     const int64_t start = sys::MonotonicNs();
     if (test.decode) {
-      for (int32_t t = 0; t < test.tokens; ++t) BELLHOP_TRY(DecodeStep(ids[static_cast<size_t>(test.depth + t)]));
+      for (int32_t t = 0; t < test.tokens; ++t)
+        BELLHOP_TRY(DecodeStep(ids[static_cast<size_t>(test.depth + t)], nullptr).status());
     } else {
       BELLHOP_TRY(Prefill(ids, test.depth, test.depth + test.tokens - 1, nullptr, ignore));
     }
-    if (r > 0) result.seconds.push_back(static_cast<double>(sys::MonotonicNs() - start) / 1e9);
+    const int64_t end = sys::MonotonicNs();
+    if (r == 0) continue;
+    result.seconds.push_back(static_cast<double>(end - start) / 1e9);
+    result.traffic += Traffic() - traffic;
+    if (model_->counts() == nullptr) continue;
+    result.hits += counts->hits() - hits;
+    result.misses += counts->misses() - misses;
   }
   return result;
 }
 
 Result<double> TextEngineImpl::MeasureReadBandwidth(bool quick) {
-  const uint64_t max_bytes = uint64_t{1} << (quick ? 29 : 32);
-  constexpr uint64_t kShareOfAvailable = 4;
+  const uint64_t bytes = sys::BandwidthBufferBytes(topology_, uint64_t{1} << (quick ? 29 : 32));
   const int passes = quick ? 2 : 5;
-  const uint64_t cap = std::clamp(topology_.memory_available_bytes / kShareOfAvailable, uint64_t{64} << 20, max_bytes);
-  const uint64_t bytes = sys::BandwidthBufferBytes(sys::LastLevelCacheBytes(), cap);
   BELLHOP_TRY_ASSIGN(const sys::ReadBandwidth measured, sys::MeasureReadBandwidth(*pool_, bytes, passes));
   return measured.gb_per_s;
 }

@@ -51,15 +51,27 @@ Status TextEngineImpl::Prefill(HostSpan<const TokenId> ids, int32_t from, int32_
   return Status();
 }
 
-Status TextEngineImpl::DecodeStep(TokenId token) {
+Result<std::optional<TokenId>> TextEngineImpl::DecodeStep(TokenId token, RunningSequence* running) {
   BELLHOP_TRY(sequence_->Reserve(1));
   const int64_t vocab = info_.vocab;
-  const model::StepRow row{sequence_.get(), sequence_->length(), token, true};
-  BELLHOP_TRY(model_->Forward(moe::NumericClass::kDecode, {&row, 1}, {logits_.data(), 1, vocab, vocab}));
+  model::StepRow row{sequence_.get(), sequence_->length(), token, true};
+  const MatView<float> logits{logits_.data(), 1, vocab, vocab};
+  std::optional<TokenId> sampled;
+  if (sampler_ != nullptr) {
+    const auto position = static_cast<uint64_t>(row.position) + 1;
+    if (running == nullptr) sampler_->rows().SetGreedy(0);
+    row.want_logits = running != nullptr && !running->SampleOnDevice(sampler_->rows(), 0, position);
+    BELLHOP_TRY(model_->ForwardAndSample({&row, 1}, logits, sampler_.get()));
+    if (!row.want_logits) {
+      BELLHOP_TRY_ASSIGN(sampled, sampler_->Token(0));
+    }
+  } else {
+    BELLHOP_TRY(model_->Forward(moe::NumericClass::kDecode, {&row, 1}, logits));
+  }
   ++steps_;
   sequence_->Accept(1);
   sequence_tokens_.push_back(token);
-  return Status();
+  return sampled;
 }
 
 // Only rows that were computed as a prompt are reused, so that the answer does not depend on what ran before; the last
@@ -108,7 +120,7 @@ Status TextEngineImpl::ShiftContext(int32_t keep, const std::atomic<bool>* cance
                  [](int32_t, MatView<const float>) { return Status(); });
 }
 
-// Samples from the logits at hand and feeds what came, until the sequence ends.
+// Samples from the logits at hand, or takes what a device has sampled, and feeds it, until the sequence ends.
 Status TextEngineImpl::DecodeLoop(const GenerateRequest& request, int32_t keep, RunningSequence* running,
                                   GenerateResult* result) {
   const auto cancelled = [&] { return request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed); };
@@ -117,12 +129,16 @@ Status TextEngineImpl::DecodeLoop(const GenerateRequest& request, int32_t keep, 
     running->Finish(FinishReason::kLength);
     return Status();
   }
+  std::optional<TokenId> sampled;
   for (;;) {
     if (cancelled()) {
       running->Finish(FinishReason::kCancelled);
       return Status();
     }
-    BELLHOP_TRY_ASSIGN(const TokenId token, running->Sample(logits, static_cast<uint64_t>(sequence_->length())));
+    if (!sampled) {
+      BELLHOP_TRY_ASSIGN(sampled, running->Sample(logits, static_cast<uint64_t>(sequence_->length())));
+    }
+    const TokenId token = *sampled;
     BELLHOP_TRY_ASSIGN(const bool goes_on, running->Take(token, logits));
     if (!goes_on) return Status();
     if (sequence_->length() == options_.context_tokens) {
@@ -138,7 +154,7 @@ Status TextEngineImpl::DecodeLoop(const GenerateRequest& request, int32_t keep, 
       }
       BELLHOP_TRY(shifted);
     }
-    BELLHOP_TRY(DecodeStep(token));
+    BELLHOP_TRY_ASSIGN(sampled, DecodeStep(token, running));
   }
 }
 

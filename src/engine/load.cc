@@ -3,11 +3,11 @@
 #include <set>
 
 #include "base/units.h"
-#include "cuda/device_info.h"
 #include "engine/text_engine_impl.h"
 #include "engine/worker_threads.h"
 #include "formats/gguf/manifest_builder.h"
 #include "model/arch/registry.h"
+#include "model/transformer.h"
 #include "sys/clock.h"
 #include "sys/file_io.h"
 #include "sys/huge_pages.h"
@@ -39,6 +39,30 @@ std::string JoinFormats(const std::set<std::string_view>& names) {
   return joined;
 }
 
+std::set<int32_t> ExpertTensors(const manifest::Manifest& manifest) {
+  std::set<int32_t> tensors;
+  for (const manifest::ExpertLayer& layer : manifest.expert_layers) {
+    for (const int32_t t : {layer.gate, layer.up, layer.down, layer.gate_up}) tensors.insert(t);
+    for (const auto* each : {&layer.gate_each, &layer.up_each, &layer.down_each}) {
+      tensors.insert(each->begin(), each->end());
+    }
+  }
+  return tensors;
+}
+
+uint64_t DenseBytesOfAStep(const manifest::Manifest& manifest, const model::ModelSpec& spec) {
+  const std::set<int32_t> expert_tensors = ExpertTensors(manifest);
+  uint64_t bytes = 0;
+  for (size_t t = 0; t < manifest.tensors.size(); ++t) {
+    const manifest::Tensor& tensor = manifest.tensors[t];
+    if (expert_tensors.contains(static_cast<int32_t>(t))) continue;
+    // The embedding is a gather of one row unless it is the head too.
+    const bool gathered = static_cast<int32_t>(t) == spec.embedding && spec.head.weight != spec.embedding;
+    bytes += gathered ? tensor.bytes / std::max<uint64_t>(tensor.rows(), 1) : tensor.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TextEngine>> TextEngine::Create(const config::EngineConfig& config, LogSink* log,
@@ -53,10 +77,11 @@ Result<std::unique_ptr<TextEngineImpl>> TextEngineImpl::Load(const config::Engin
   BELLHOP_TRY(engine->OpenModel(log));
   BELLHOP_TRY(engine->LoadText(log));
   BELLHOP_TRY(engine->ResolveContext());
-  BELLHOP_TRY(engine->MakePool());
+  BELLHOP_TRY(engine->MakePool(0));
+  BELLHOP_TRY(engine->GatherPlanInputs());
   BELLHOP_TRY(engine->MakePlan());
   BELLHOP_TRY(engine->PlaceWeights(progress));
-  BELLHOP_TRY(engine->BindModel());
+  BELLHOP_TRY(engine->BindModel(progress));
   engine->FillInfo();
   return engine;
 }
@@ -72,6 +97,7 @@ Status TextEngineImpl::OpenModel(LogSink*) {
   auto store = store::ExpertStore::Create(manifest_);
   if (!store.ok()) return store.status().WithContext(config_.model_path);
   store_ = std::move(store).value();
+  dense_bytes_ = DenseBytesOfAStep(manifest_, spec_);
   return Status();
 }
 
@@ -126,12 +152,16 @@ Status TextEngineImpl::ResolveContext() {
   return Status();
 }
 
-Status TextEngineImpl::MakePool() {
+Status TextEngineImpl::MakePool(size_t spare_cores) {
   BELLHOP_TRY_ASSIGN(caps_, sys::LimitIsa(sys::DetectCpu(), config_.runtime.isa));
   topology_ = sys::ReadTopology();
   BELLHOP_TRY_ASSIGN(sys::WorkerPool::Options workers,
                      ChooseWorkers(topology_, config_.runtime.threads, config_.runtime.pin_threads, &plan_notes_));
-  workers.spin_us = kWorkerSpinUs;
+  if (config_.runtime.threads == 0 && workers.cpus.size() > spare_cores + 1) {
+    workers.cpus.resize(workers.cpus.size() - spare_cores);
+  }
+  workers.spin_us = spare_cores > 0 ? kDoorbellSpinUs : kWorkerSpinUs;
+  caller_cpu_ = -1;
   BELLHOP_TRY_ASSIGN(pool_, sys::WorkerPool::Create(workers));
   if (workers.pin) {
     partition_ = sys::NodePartition(sys::NodesOfCpus(topology_, workers.cpus));
@@ -143,22 +173,18 @@ Status TextEngineImpl::MakePool() {
                                         topology_.numa_nodes));
     }
   }
+  options_.numa_nodes = partition_.nodes();
   return Status();
 }
 
-Status TextEngineImpl::MakePlan() {
-  plan::MachineInfo machine;
+Status TextEngineImpl::GatherPlanInputs() {
+  plan::MachineInfo& machine = plan_inputs_.machine;
   machine.memory_available_bytes = topology_.memory_available_bytes;
   machine.memory_limit_bytes = topology_.memory_limit_bytes;
-  const auto devices = cuda::ListDevices();
-  machine.no_gpu_reason =
-      devices.ok() ? "this version computes on the CPU alone" : std::string(devices.status().message());
-
-  std::optional<plan::ExpertProfile> profile;
   if (!config_.runtime.profile_path.empty()) {
     BELLHOP_TRY_ASSIGN(const std::string bytes, sys::ReadFile(config_.runtime.profile_path, kMaxProfileBytes));
     const HostSpan<const std::byte> span(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
-    BELLHOP_TRY_ASSIGN(profile, plan::ParseStrp(span, config_.runtime.profile_path));
+    BELLHOP_TRY_ASSIGN(plan_inputs_.profile, plan::ParseStrp(span, config_.runtime.profile_path));
   }
   if (config_.runtime.huge_pages != config::HugePagesMode::kOff) {
     const sys::HugePageState huge_pages = sys::ReadHugePageState();
@@ -166,25 +192,36 @@ Status TextEngineImpl::MakePlan() {
     machine.no_huge_pages_reason = huge_pages.WhyNot(copy_bytes);
     machine.reserved_huge_pages = huge_pages.FindPool(copy_bytes) != nullptr;
   }
-  const plan::MemoryNeeds needs{
+  plan_inputs_.needs = {
       .kv_bytes = model::Transformer::KvBytes(spec_, options_),
       .workspace_bytes = model::Transformer::WorkspaceBytes(spec_, options_, pool_->size()),
       .expert_copy_bytes = config_.runtime.huge_pages == config::HugePagesMode::kOff ? 0 : store::CopyBytes(*store_),
+      .gpu = {},
   };
+  const Status gpu = FindGpu();
+  if (!gpu.ok()) machine.no_gpu_reason = std::string(gpu.message());
+  return Status();
+}
+
+Status TextEngineImpl::MakePlan() {
+  const auto& [machine, needs, profile] = plan_inputs_;
   BELLHOP_TRY_ASSIGN(plan_, plan::MakePlan(manifest_, machine, config_.runtime, needs, profile ? &*profile : nullptr));
   return Status();
 }
 
-Status TextEngineImpl::BindModel() {
-  options_.numa_nodes = partition_.nodes();
-  auto model = model::Transformer::Create(manifest_, spec_, *store_, plan_.placement, pool_.get(), caps_, options_,
-                                          &plan_.notes);
-  if (!model.ok()) return model.status().WithContext(config_.model_path);
-  model_ = std::move(model).value();
+Status TextEngineImpl::BindModel(const LoadProgress& progress) {
+  if (plan_.gpu.used) BELLHOP_TRY(BindGpuModel(progress));
+  if (model_ == nullptr) {
+    auto model = model::Transformer::Create(manifest_, spec_, *store_, plan_.placement, pool_.get(), caps_, options_,
+                                            &plan_.notes);
+    if (!model.ok()) return model.status().WithContext(config_.model_path);
+    model_ = std::move(model).value();
+  }
   for (const auto* notes : {&plan_notes_, &topology_.notes}) {
     plan_.notes.insert(plan_.notes.end(), notes->begin(), notes->end());
   }
   for (const std::string& note : pool_->notes()) plan_.notes.push_back(note);
+  BELLHOP_TRY_ASSIGN(sampler_, DeviceSampler::Create(*model_, kMaxDecodeRows));
   sequence_ = model_->NewSequence();
   sequence_tokens_.reserve(static_cast<size_t>(options_.context_tokens));
   rows_.reserve(static_cast<size_t>(options_.max_rows));
@@ -200,15 +237,8 @@ void TextEngineImpl::FillInfo() {
   info_.name = manifest_.name;
   info_.architecture = manifest_.architecture;
   for (const manifest::FilePart& file : manifest_.files) info_.file_bytes += file.bytes;
-  std::set<int32_t> expert_tensors;
-  for (const manifest::ExpertLayer& layer : manifest_.expert_layers) {
-    for (const int32_t t : {layer.gate, layer.up, layer.down, layer.gate_up}) expert_tensors.insert(t);
-    for (const auto* each : {&layer.gate_each, &layer.up_each, &layer.down_each}) {
-      expert_tensors.insert(each->begin(), each->end());
-    }
-  }
+  const std::set<int32_t> expert_tensors = ExpertTensors(manifest_);
   std::set<std::string_view> expert_formats, dense_formats;
-  uint64_t dense_bytes = 0;
   for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
     const manifest::Tensor& tensor = manifest_.tensors[t];
     info_.parameters += tensor.elements();
@@ -217,9 +247,6 @@ void TextEngineImpl::FillInfo() {
       continue;
     }
     if (tensor.rows() > 1) dense_formats.insert(quant::Traits(tensor.format).name);
-    // The embedding is a gather of one row unless it is the head too.
-    const bool gathered = static_cast<int32_t>(t) == spec_.embedding && spec_.head.weight != spec_.embedding;
-    dense_bytes += gathered ? tensor.bytes / std::max<uint64_t>(tensor.rows(), 1) : tensor.bytes;
   }
   info_.expert_formats = JoinFormats(expert_formats);
   info_.dense_formats = JoinFormats(dense_formats);
@@ -229,8 +256,7 @@ void TextEngineImpl::FillInfo() {
   info_.vocab = static_cast<int32_t>(spec_.vocab);
   info_.trained_context = spec_.context;
   info_.context = options_.context_tokens;
-  dense_bytes_ = dense_bytes;
-  info_.bytes_per_token = dense_bytes;
+  info_.bytes_per_token = dense_bytes_;
   if (info_.experts > 0) {
     info_.bytes_per_token +=
         store_->TotalBytes() / static_cast<uint64_t>(info_.experts) * static_cast<uint64_t>(info_.experts_used);
@@ -248,6 +274,11 @@ std::vector<std::string> TextEngineImpl::PlanLines() const {
                               info_.parameters, FormatBytes(info_.file_bytes)));
   lines.push_back(fmt::format("cpu: {} threads, {} kernels, {} KV cache, context {} tokens", info_.threads, info_.isa,
                               info_.kv_type, info_.context));
+  if (plan_.gpu.used) {
+    lines.push_back(fmt::format("gpu: {} (sm_{}{}), {} of {} free, {} for this model", gpu_.name, gpu_.compute_major,
+                                gpu_.compute_minor, FormatBytes(gpu_.free_bytes), FormatBytes(gpu_.total_bytes),
+                                FormatBytes(plan_.gpu.vram_bytes)));
+  }
   for (const std::string& line : memory_lines_) lines.push_back(line);
   for (std::string& line : plan::DescribePlan(plan_)) lines.push_back(std::move(line));
   return lines;
@@ -257,14 +288,14 @@ ExpertStats TextEngineImpl::Experts() const {
   ExpertStats stats;
   stats.resident = plan_.placement.resident();
   stats.total = plan_.placement.total();
-  if (model_->moe() == nullptr) return stats;
-  const moe::RouteCounts& counts = model_->moe()->counts();
-  stats.hits = counts.hits();
-  stats.misses = counts.misses();
-  stats.routes = counts.per_expert();
-  for (size_t l = 0; l < counts.per_layer().size(); ++l) {
+  const moe::RouteCounts* counts = model_->counts();
+  if (counts == nullptr) return stats;
+  stats.hits = counts->hits();
+  stats.misses = counts->misses();
+  stats.routes = counts->per_expert();
+  for (size_t l = 0; l < counts->per_layer().size(); ++l) {
     if (stats.routes[l].empty()) continue;
-    const moe::RouteCounts::Layer& layer = counts.per_layer()[l];
+    const moe::RouteCounts::Layer& layer = counts->per_layer()[l];
     stats.layers.push_back({static_cast<int32_t>(l), layer.hits, layer.misses});
   }
   return stats;
@@ -286,16 +317,28 @@ std::vector<std::vector<ExpertTier>> TextEngineImpl::Tiers() const {
 
 TrafficTotals TextEngineImpl::Traffic() const {
   TrafficTotals traffic;
-  traffic.dram_bytes = steps_ * dense_bytes_;
-  if (model_->moe() == nullptr) return traffic;
-  const std::vector<moe::RouteCounts::Layer>& layers = model_->moe()->counts().per_layer();
+  traffic.steps = steps_;
+  (plan_.gpu.used ? traffic.hbm_bytes : traffic.dram_bytes) = steps_ * dense_bytes_;
+  const model::StepModelTraffic moved = model_->Traffic();
+  traffic.pcie_bytes = moved.pcie_bytes;
+  traffic.rings = moved.rings;
+  traffic.zero_cold_layers = moved.zero_cold_layers;
+  traffic.wait_ns = moved.wait_ns;
+  const moe::RouteCounts* counts = model_->counts();
+  if (counts == nullptr) return traffic;
+  const std::vector<moe::RouteCounts::Layer>& layers = counts->per_layer();
+  uint64_t cold_bytes = 0;
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerId layer(static_cast<int32_t>(l));
     if (store_->experts(layer) == 0) continue;
     const uint64_t expert_bytes = store_->LayerBytes(layer) / static_cast<uint64_t>(store_->experts(layer));
-    traffic.dram_bytes += layers[l].cold_experts * expert_bytes;
+    cold_bytes += layers[l].cold_experts * expert_bytes;
+    traffic.cold_experts += layers[l].cold_experts;
+    traffic.hot_experts += layers[l].hot_experts;
     traffic.hbm_bytes += layers[l].hot_experts * expert_bytes;
   }
+  // What the GPU itself reads of them is among the bytes over PCIe.
+  traffic.dram_bytes += cold_bytes - std::min(cold_bytes, traffic.pcie_bytes);
   return traffic;
 }
 
@@ -309,7 +352,7 @@ std::vector<MemoryUse> TextEngineImpl::Memory() const {
 
 void TextEngineImpl::ResetStats() {
   steps_ = 0;
-  if (model_->moe() != nullptr) model_->moe()->counts().Reset();
+  model_->ResetCounts();
 }
 
 Result<std::vector<std::byte>> MakeStrpProfile(const ExpertStats& stats) {

@@ -58,7 +58,8 @@ store::TouchOptions TextEngineImpl::Touch(const LoadProgress& progress, std::str
 }
 
 Status TextEngineImpl::PlaceWeights(const LoadProgress& progress) {
-  if (plan_.copy_experts) BELLHOP_TRY(CopyExperts(progress).WithContext(config_.model_path));
+  // A second plan may find them copied by the first.
+  if (plan_.copy_experts && !store_->copied()) BELLHOP_TRY(CopyExperts(progress).WithContext(config_.model_path));
   if (plan_.prefault) {
     const auto report = store::Prefault(manifest_, *store_, Touch(progress, "reading the model"));
     if (!report.ok()) return report.status();
@@ -67,7 +68,7 @@ Status TextEngineImpl::PlaceWeights(const LoadProgress& progress) {
       memory_lines_.push_back(
           fmt::format("mapped weights: {} in memory{}", FormatBytes(report->bytes), LocalityWords(locality)));
       if (*locality.measured < kPoorLocality) {
-        plan_.notes.push_back(
+        plan_notes_.push_back(
             "pages of the model file were in the page cache already, on other NUMA nodes than the workers that read "
             "them; to place them anew: echo 1 | sudo tee /proc/sys/vm/drop_caches, then start again");
       }
@@ -88,7 +89,7 @@ Status TextEngineImpl::CopyExperts(const LoadProgress& progress) {
   const auto report = store_->CopyToHugePages(options);
   if (!report.ok()) {
     if (required || report.status().code() != StatusCode::kOutOfMemory) return report.status();
-    plan_.notes.push_back(
+    plan_notes_.push_back(
         fmt::format("--hugepages auto: the experts are read from the mapped file: {}", report.status().message()));
     return Status();
   }
@@ -98,11 +99,11 @@ Status TextEngineImpl::CopyExperts(const LoadProgress& progress) {
   if (!report->all_huge() && report->huge_bytes) {
     const std::string reason = NotAllHuge(*report, options.huge_pages);
     if (required) return OutOfMemory("--hugepages required: {}", reason);
-    plan_.notes.push_back("--hugepages auto: " + reason);
+    plan_notes_.push_back("--hugepages auto: " + reason);
   }
   memory_lines_.push_back(CopyLine(*report));
   if (report->locality.planned < kPoorLocality) {
-    plan_.notes.push_back(fmt::format(
+    plan_notes_.push_back(fmt::format(
         "huge pages are larger than a node's part of an expert's matrix: {} % of the bytes can lie on the NUMA node "
         "that reads them; --hugepages off places them page by page",
         Percent(report->locality.planned)));

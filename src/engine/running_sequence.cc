@@ -62,6 +62,14 @@ Result<TokenId> RunningSequence::Sample(HostSpan<float> logits, uint64_t positio
   return token.status().WithContext(fmt::format("position {}", position));
 }
 
+bool RunningSequence::SampleOnDevice(decode::RowSampler& rows, int32_t row, uint64_t position) {
+  if (constraint_ || request_.top_logprobs >= 0) {
+    rows.SetGreedy(row);
+    return false;
+  }
+  return rows.SetRow(row, sampler_, request_.sequence, position);
+}
+
 Status RunningSequence::PushToken(TokenId token, HostSpan<const float> logits) {
   SampledToken& sampled = delta_.tokens.emplace_back();
   sampled.id = token;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "decode/constraint.h"
+#include "decode/cuda/row_sampler.h"
 #include "decode/sampler.h"
 #include "decode/stop_matcher.h"
 #include "engine/text_service.h"
@@ -36,8 +37,11 @@ class RunningSequence {
   // May run on any thread, one at a time. Errors end the request.
   Result<TokenId> Sample(HostSpan<float> logits, uint64_t position);
 
-  // Takes the token that Sample gave, with the same logits: passes it and its text on. True: the sequence goes on with
-  // it; false: result() says how it ended.
+  // Sets row `row` of a device's sampler to draw what Sample would. False: this request needs its logits on the host.
+  bool SampleOnDevice(decode::RowSampler& rows, int32_t row, uint64_t position);
+
+  // Takes the token that Sample gave, with the same logits, or a device's sampler without any: passes it and its text
+  // on. True: the sequence goes on with it; false: result() says how it ended.
   Result<bool> Take(TokenId token, HostSpan<const float> logits);
 
   // Gives out what is held back and ends the request. Once, and last.

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "config/config.h"
 #include "decode/sampler.h"
+#include "engine/traffic.h"
 #include "text/chat_output.h"
 
 namespace bellhop::engine {
@@ -72,12 +73,6 @@ struct ExpertStats {
   std::vector<LayerRoutes> layers;            // of the layers that have experts
 };
 
-// Weight bytes that steps read, by the path that they took, and what moved meanwhile.
-struct TrafficTotals {
-  uint64_t hbm_bytes = 0, pcie_bytes = 0, dram_bytes = 0, disk_bytes = 0;
-  uint64_t rings = 0, zero_cold_layers = 0, promotions = 0;
-};
-
 struct MemoryUse {
   std::string tag, where;  // "KV cache", "host"
   uint64_t bytes = 0;
@@ -122,6 +117,8 @@ struct BenchCase {
 struct BenchResult {
   BenchCase test;
   std::vector<double> seconds;  // one per repetition
+  TrafficTotals traffic;        // of all of them
+  uint64_t hits = 0, misses = 0;
 };
 
 // How far a long part of loading has come, in bytes: called now and then on the thread that loads. `what` names the
@@ -136,6 +133,7 @@ class TextEngine {
   virtual ~TextEngine() = default;
 
   virtual const ModelInfo& info() const = 0;
+  virtual const GpuSummary* gpu() const = 0;  // null: the CPU alone
   virtual std::vector<std::string> PlanLines() const = 0;
   virtual ExpertStats Experts() const = 0;
   virtual std::vector<std::vector<ExpertTier>> Tiers() const = 0;  // [layer][expert]

@@ -6,10 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "cuda/device_info.h"
+#include "engine/device_sampler.h"
 #include "engine/text_engine.h"
 #include "formats/gguf/gguf_model.h"
 #include "manifest/manifest.h"
-#include "model/transformer.h"
+#include "model/gpu_model.h"
+#include "model/step_model.h"
 #include "plan/plan.h"
 #include "store/expert_store.h"
 #include "store/host_memory.h"
@@ -33,6 +36,7 @@ class TextEngineImpl final : public TextEngine {
                                                       const LoadProgress& progress = {});
 
   const ModelInfo& info() const override { return info_; }
+  const GpuSummary* gpu() const override { return gpu_summary_ ? &*gpu_summary_ : nullptr; }
   std::vector<std::string> PlanLines() const override;
   ExpertStats Experts() const override;
   std::vector<std::vector<ExpertTier>> Tiers() const override;
@@ -58,8 +62,9 @@ class TextEngineImpl final : public TextEngine {
   Result<double> MeasureReadBandwidth(bool quick) override;
 
   // For the service, which runs many sequences on the same parts.
-  model::Transformer& model() { return *model_; }
-  void CountStep() { ++steps_; }  // one Forward: every dense weight was read
+  model::StepModel& model() { return *model_; }
+  void CountStep() { ++steps_; }                       // one Forward: every dense weight was read
+  DeviceSampler* sampler() { return sampler_.get(); }  // null: logits come to the host
   const model::TransformerOptions& model_options() const { return options_; }
   sys::WorkerPool& pool() { return *pool_; }
   const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null: the file has none
@@ -71,13 +76,21 @@ class TextEngineImpl final : public TextEngine {
   explicit TextEngineImpl(const config::EngineConfig& config) : config_(config) {}
   Status OpenModel(LogSink* log);
   Status ResolveContext();
-  Status MakePool();
+  // Automatic threads leave this many cores free.
+  Status MakePool(size_t spare_cores);
+  Status GatherPlanInputs();
   Status MakePlan();
   // load_memory.cc
   Status PlaceWeights(const LoadProgress& progress);
   Status CopyExperts(const LoadProgress& progress);
   store::TouchOptions Touch(const LoadProgress& progress, std::string_view what);
-  Status BindModel();
+  // load_gpu.cc
+  Status FindGpu();
+  Status CheckPcieLane() const;
+  model::GpuModelOptions GpuOptions() const;
+  Status BindGpuModel(const LoadProgress& progress);
+  GpuSummary SummarizeGpu() const;
+  Status BindModel(const LoadProgress& progress);
   Status LoadText(LogSink* log);
   void FillInfo();
 
@@ -87,8 +100,9 @@ class TextEngineImpl final : public TextEngine {
   // logits.
   Status Prefill(HostSpan<const TokenId> ids, int32_t from, int32_t first_logits, const std::atomic<bool>* cancel,
                  const OnLogits& on_logits);
-  // One decode row; its logits are in logits_.
-  Status DecodeStep(TokenId token);
+  // One decode row, of `running` or of none. The token that a device has sampled; none: the row's logits are in
+  // logits_.
+  Result<std::optional<TokenId>> DecodeStep(TokenId token, RunningSequence* running);
   Status DecodeLoop(const GenerateRequest& request, int32_t keep, RunningSequence* running, GenerateResult* result);
   // Makes room in a full context; `keep` leading tokens stay.
   Status ShiftContext(int32_t keep, const std::atomic<bool>* cancel);
@@ -113,10 +127,19 @@ class TextEngineImpl final : public TextEngine {
   model::ModelSpec spec_;
   model::TransformerOptions options_;
   std::unique_ptr<store::ExpertStore> store_;
+  cuda::DeviceInfo gpu_;         // with plan_inputs_.machine.gpu
+  bool rates_measured_ = false;  // alike: its rates are no estimates
+  std::optional<GpuSummary> gpu_summary_;
+  struct {
+    plan::MachineInfo machine;
+    plan::MemoryNeeds needs;
+    std::optional<plan::ExpertProfile> profile;
+  } plan_inputs_;
   plan::Plan plan_;
-  std::vector<std::string> plan_notes_;  // of steps before the plan
+  std::vector<std::string> plan_notes_;  // of the steps around the plan
   std::vector<std::string> memory_lines_;
-  std::unique_ptr<model::Transformer> model_;
+  std::unique_ptr<model::StepModel> model_;
+  std::unique_ptr<DeviceSampler> sampler_;  // null: the model's logits are in host memory
   std::unique_ptr<model::SequenceState> sequence_;
   std::vector<TokenId> sequence_tokens_;  // what the sequence holds
   size_t prompt_class_tokens_ = 0;        // of these, the leading ones that were computed as a prompt

@@ -85,6 +85,7 @@ class TextServiceImpl final : public TextService {
   void DecodeSteps();
   void DecodeStep(HostSpan<SequenceSlot* const> slots);
   void ForwardDecode(HostSpan<SequenceSlot* const> slots);
+  Status ForwardSlots(HostSpan<SequenceSlot* const> slots, size_t first);
   void SampleRows(HostSpan<SequenceSlot* const> slots);
   void Advance(SequenceSlot& slot, const Result<TokenId>& token, HostSpan<const float> logits);
   void Release(SequenceSlot& slot);
@@ -96,6 +97,10 @@ class TextServiceImpl final : public TextService {
   // With the lock.
   bool HasWork() const { return stop_ || !arrived_.empty() || !cancelled_.empty() || active_ > 0 || snapshot_wanted_; }
 
+  // Of the step's row i; empty when a device has sampled it.
+  HostSpan<float> LogitsOf(size_t i) {
+    return logits_row_[i] < 0 ? HostSpan<float>() : Logits(static_cast<size_t>(logits_row_[i]));
+  }
   HostSpan<float> Logits(size_t row) {
     const auto vocab = static_cast<size_t>(model_.vocab);
     return {logits_.data() + row * vocab, vocab};
@@ -110,6 +115,7 @@ class TextServiceImpl final : public TextService {
   std::vector<SequenceSlot*> decoding_;
   std::vector<Result<TokenId>> sampled_;
   std::vector<Status> failures_;
+  std::vector<int32_t> logits_row_;         // where the logits of a step's row are; -1: sampled on the device
   std::deque<Waiting> waiting_;             // in the order of arrival
   std::vector<uint64_t> reaped_;            // tickets cancelled since the last turn
   size_t next_prompt_ = 0;                  // slot whose prompt goes next
@@ -145,6 +151,7 @@ TextServiceImpl::TextServiceImpl(std::unique_ptr<TextEngineImpl> engine, const S
   decoding_.reserve(static_cast<size_t>(limits.sequences));
   sampled_.reserve(rows);
   failures_.reserve(rows);
+  logits_row_.reserve(rows);
   Publish();
   thread_ = std::thread([this] { Loop(); });
 }
@@ -382,28 +389,51 @@ void TextServiceImpl::DecodeSteps() {
 // The rows of all slots in one step. When it fails, each row alone, so that a fault ends the sequence that it is in:
 // nothing was accepted, so a row may run again.
 void TextServiceImpl::ForwardDecode(HostSpan<SequenceSlot* const> slots) {
-  const int64_t vocab = model_.vocab;
   rows_.clear();
   for (SequenceSlot* slot : slots) rows_.push_back({slot->state.get(), slot->state->length(), slot->next, true});
-  const auto count = static_cast<int64_t>(slots.size());
-  model::Transformer& model = engine_->model();
   failures_.assign(slots.size(), Status());
-  if (model.Forward(moe::NumericClass::kDecode, rows_, {logits_.data(), count, vocab, vocab}).ok()) return;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    failures_[i] = model.Forward(moe::NumericClass::kDecode, {&rows_[i], 1}, {Logits(i).data(), 1, vocab, vocab});
-  }
+  logits_row_.assign(slots.size(), -1);
+  sampled_.assign(slots.size(), Result<TokenId>(TokenId(-1)));
+  if (ForwardSlots(slots, 0).ok()) return;
+  for (size_t i = 0; i < slots.size(); ++i) failures_[i] = ForwardSlots(slots.subspan(i, 1), i);
 }
 
+// Rows first, ... of the step: into sampled_ where a device samples, else logits from Logits(first) on.
+Status TextServiceImpl::ForwardSlots(HostSpan<SequenceSlot* const> slots, size_t first) {
+  DeviceSampler* const sampler = engine_->sampler();
+  auto next = static_cast<int32_t>(first);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    model::StepRow& row = rows_[first + i];
+    row.want_logits = sampler == nullptr || !slots[i]->running->SampleOnDevice(sampler->rows(), static_cast<int32_t>(i),
+                                                                               static_cast<uint64_t>(row.position) + 1);
+    logits_row_[first + i] = row.want_logits ? next++ : -1;
+  }
+  const HostSpan<const model::StepRow> rows(&rows_[first], slots.size());
+  const MatView<float> logits{Logits(first).data(), static_cast<int64_t>(slots.size()), model_.vocab, model_.vocab};
+  model::StepModel& model = engine_->model();
+  if (sampler == nullptr) return model.Forward(moe::NumericClass::kDecode, rows, logits);
+  BELLHOP_TRY(model.ForwardAndSample(rows, logits, sampler));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!rows[i].want_logits) sampled_[first + i] = sampler->Token(static_cast<int32_t>(i));
+  }
+  return Status();
+}
+
+// What no device has sampled.
 void TextServiceImpl::SampleRows(HostSpan<SequenceSlot* const> slots) {
-  sampled_.assign(slots.size(), Result<TokenId>(TokenId(-1)));
   const auto sample = [&](size_t i) {
     if (!failures_[i].ok()) {
       sampled_[i] = failures_[i];
       return;
     }
-    sampled_[i] = slots[i]->running->Sample(Logits(i), static_cast<uint64_t>(slots[i]->state->length()) + 1);
+    if (logits_row_[i] < 0) return;
+    sampled_[i] = slots[i]->running->Sample(LogitsOf(i), static_cast<uint64_t>(slots[i]->state->length()) + 1);
   };
-  if (slots.size() == 1) return sample(0);
+  const bool any = std::any_of(logits_row_.begin(), logits_row_.end(), [](int32_t row) { return row >= 0; });
+  if (slots.size() == 1 || !any) {
+    for (size_t i = 0; i < slots.size(); ++i) sample(i);
+    return;
+  }
   engine_->pool().ParallelFor(static_cast<int64_t>(slots.size()), 1, [&](RowRange range) {
     for (int64_t i = range.begin; i < range.end; ++i) sample(static_cast<size_t>(i));
   });
@@ -436,7 +466,7 @@ void TextServiceImpl::DecodeStep(HostSpan<SequenceSlot* const> slots) {
     } else {
       slot.state->Accept(0);
     }
-    Advance(slot, sampled_[i], Logits(i));
+    Advance(slot, sampled_[i], LogitsOf(i));
   }
 }
 
@@ -485,8 +515,8 @@ void TextServiceImpl::Attribute(HostSpan<SequenceSlot* const> slots, const Route
 }
 
 RouteTotals TextServiceImpl::Routes() {
-  moe::MoeExecutor* moe = engine_->model().moe();
-  return moe == nullptr ? RouteTotals() : RouteTotals{moe->counts().hits(), moe->counts().misses()};
+  const moe::RouteCounts* counts = engine_->model().counts();
+  return counts == nullptr ? RouteTotals() : RouteTotals{counts->hits(), counts->misses()};
 }
 
 void TextServiceImpl::Release(SequenceSlot& slot) {

@@ -1,5 +1,7 @@
 #include "engine/doctor.h"
 
+#include "engine/calibrate.h"
+#include "engine/calibration_file.h"
 #include "frontends/cli/commands.h"
 #include "frontends/cli/table.h"
 
@@ -34,12 +36,51 @@ void PrintTable(const engine::DoctorReport& report, Console& console) {
   }
 }
 
+nlohmann::ordered_json CalibrationJson(const engine::Calibration& calibration, const std::string& path) {
+  const engine::MachineIdentity& machine = calibration.machine;
+  return {{"path", path},
+          {"date", calibration.date},
+          {"machine",
+           {{"cpu", machine.cpu},
+            {"cores", machine.cores},
+            {"gpu", machine.gpu},
+            {"gpu_pci", machine.gpu_pci},
+            {"driver", machine.driver}}},
+          {"threads", calibration.threads},
+          {"hbm_gbps", calibration.rates.hbm_gbps},
+          {"dram_gbps", calibration.rates.dram_gbps},
+          {"pcie_gbps", calibration.rates.pcie_gbps},
+          {"both_dram_gbps", calibration.rates.both_dram_gbps},
+          {"both_pcie_gbps", calibration.rates.both_pcie_gbps},
+          {"sync_us", calibration.rates.sync_us},
+          {"notes", calibration.notes}};
+}
+
+Status Calibrate(const config::DoctorCommandOptions& options, Console& console) {
+  // Before the measurement: it takes long.
+  BELLHOP_TRY(engine::PrepareCalibrationFolder(options.calibration));
+  BELLHOP_TRY_ASSIGN(const engine::Calibration calibration, engine::Calibrate({.threads = options.threads}));
+  const Status stored = engine::WriteCalibration(options.calibration, calibration);
+  if (console.json()) {
+    console.WriteJson(CalibrationJson(calibration, stored.ok() ? options.calibration.path : ""));
+    return stored;
+  }
+  Table table({Align::kLeft, Align::kLeft});
+  for (const engine::CalibrationLine& line : engine::DescribeRates(calibration)) table.Add({line.name, line.value});
+  console.Print("{}", table.Text(2));
+  for (const std::string& note : calibration.notes) console.Print("  note: {}\n", OneLine(note));
+  if (stored.ok()) console.Print("stored in {}\n", OneLine(options.calibration.path));
+  return stored;
+}
+
 }  // namespace
 
 Status Doctor(const config::DoctorCommandOptions& options, Console& console) {
-  BELLHOP_TRY_ASSIGN(
-      const engine::DoctorReport report,
-      engine::Diagnose({.measure = options.measure, .threads = options.threads, .model_path = options.model_path}));
+  if (options.calibrate) return Calibrate(options, console);
+  BELLHOP_TRY_ASSIGN(const engine::DoctorReport report, engine::Diagnose({.measure = options.measure,
+                                                                          .threads = options.threads,
+                                                                          .model_path = options.model_path,
+                                                                          .calibration = options.calibration}));
   if (!console.json()) {
     PrintTable(report, console);
     return Status();

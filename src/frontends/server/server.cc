@@ -29,8 +29,10 @@ std::string Url(const std::string& host, int port) {
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
 
-// Milliseconds that a decode step of one row needs for its weight bytes alone; 0 when that cannot be measured.
+// Milliseconds that a decode step of one row needs: with a GPU what the plan said, else for its weight bytes alone. 0
+// when that cannot be measured.
 double PredictStep(engine::TextEngine& engine) {
+  if (engine.gpu() != nullptr) return engine.gpu()->predicted_ms;
   const auto bandwidth = engine.MeasureReadBandwidth(true);
   if (!bandwidth.ok() || *bandwidth <= 0) return 0;
   return static_cast<double>(engine.info().bytes_per_token) / (*bandwidth * 1e6);
