@@ -6,6 +6,7 @@ import math
 import re
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from bellhop_process import GOLDEN, MODEL, ROOT, ProgramTest, call
 
@@ -295,3 +296,21 @@ class DoctorTest(ProgramTest):
         table = self.ok("doctor", "--no-measure", MODEL)
         for check in result["checks"]:
             self.assertIn(check["name"], table)
+
+    def test_calibration_is_stored_and_shown(self):
+        env = {"XDG_CACHE_HOME": str(self.folder)}
+        shown = self.ok("doctor", "--no-measure", env=env)
+        self.assertIn("doctor --calibrate", shown)
+        result = self.ok_json("doctor", "--calibrate", env=env)
+        self.assertEqual(result["path"], str(self.folder / "bellhop" / "calibration.json"))
+        self.assertGreater(result["dram_gbps"], 0)
+        stored = json.loads(Path(result["path"]).read_text())
+        self.assertEqual(stored["machine"], result["machine"])
+        self.assertIn(result["date"], self.ok("doctor", "--no-measure", env=env))
+        table = self.ok("doctor", "--calibrate", "--calibration", self.folder / "c.json")
+        self.assertIn(f"stored in {self.folder / 'c.json'}", table)
+        nowhere = self.folder / "none" / "c.json"
+        self.assertIn("no folder", self.fails("doctor", "--calibrate", "--calibration", nowhere))
+        (self.folder / "file").write_text("")
+        self.assertIn("--calibration FILE", self.fails("doctor", "--calibrate", code=1,
+                                                       env={"XDG_CACHE_HOME": str(self.folder / "file")}))

@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 
 namespace bellhop::test {
 
-std::string RepoPath(const std::string& relative) { return std::string(BELLHOP_SOURCE_DIR) + "/" + relative; }
+// BH_TEST_ROOT: where the files lie when tests run on another machine than the one that built them.
+std::string RepoPath(const std::string& relative) {
+  const char* const root = std::getenv("BH_TEST_ROOT");
+  return std::string(root != nullptr ? root : BELLHOP_SOURCE_DIR) + "/" + relative;
+}
 
 std::string ReadText(const std::string& relative) {
   std::ifstream file(RepoPath(relative), std::ios::binary);
