@@ -89,11 +89,11 @@ struct ExpertGroup {
 
 // What the router decides; device memory.
 struct RouteTable {
-  int32_t* ids = nullptr;    // [rows * used]
-  float* weights = nullptr;  // [rows * used]
-  int32_t* slots = nullptr;  // [rows * used]: slot, kMissRoute or kDroppedRoute
-  int32_t* order = nullptr;  // routes that have a slot, by expert
-  ExpertGroup* groups = nullptr;
+  int32_t* ids = nullptr;         // [rows * used]
+  float* weights = nullptr;       // [rows * used]
+  int32_t* slots = nullptr;       // [rows * used]: slot, kMissRoute or kDroppedRoute
+  int32_t* order = nullptr;       // routes that have a slot, by expert
+  ExpertGroup* groups = nullptr;  // room for ExpertArgs::max_groups: blocks read theirs before they know the number
   int32_t* group_count = nullptr;
   float* shared_weights = nullptr;  // [rows], sigmoid of the shared expert's gate; null: 1
 };

@@ -174,7 +174,7 @@ RouteTable UploadRoutes(GpuRig& rig, const HostRoutes& routes, const HostExperts
   t.slots = rig.Upload(routes.slots);
   t.group_count = rig.Upload(std::vector<int32_t>{static_cast<int32_t>(groups.size())});
   order.resize(routes.ids.size(), -1);
-  groups.resize(routes.ids.size(), ExpertGroup{1 << 28, 1 << 28, 1 << 28, 1});
+  groups.resize(Size(kMaxStepRows) * routes.ids.size(), ExpertGroup{1 << 28, 1 << 28, 1 << 28, 1});
   t.order = rig.Upload(order);
   t.groups = rig.Upload(groups);
   return t;
@@ -204,7 +204,7 @@ RouterArgs MakeRouter(GpuRig& rig, const RouterShape& shape, const ResidualRows&
                  .weights = rig.Poisoned<float>(routes),
                  .slots = rig.Poisoned<int32_t>(routes),
                  .order = rig.Poisoned<int32_t>(routes),
-                 .groups = rig.Poisoned<ExpertGroup>(routes),
+                 .groups = rig.Poisoned<ExpertGroup>(Size(kMaxStepRows) * routes),
                  .group_count = rig.Poisoned<int32_t>(1),
                  .shared_weights = rig.Poisoned<float>(kMaxStepRows)};
   args.expert_to_slot = rig.Upload(std::vector<const int32_t*>{nullptr, rig.Upload(slot_of)});
