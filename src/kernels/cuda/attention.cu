@@ -196,7 +196,7 @@ __device__ void AttendSplit(const AttendArgs& args, const AttendPlan& plan, cons
 template <typename Math>
 __global__ void __launch_bounds__(kAttendWarps * 32, 2) AttendKernel(AttendArgs args, AttendPlan plan) {
   extern __shared__ __align__(128) uint8_t shared[];
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const AttendPart part = {.row = static_cast<int32_t>(blockIdx.z),
                            .kv_head = static_cast<int32_t>(blockIdx.y),

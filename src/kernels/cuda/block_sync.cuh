@@ -3,20 +3,9 @@
 
 #include "kernels/cuda/decode_step.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/overlap.cuh"
 
 namespace bellhop::kernels {
-
-// Programmatic dependent launch: the next kernel may start; everything that earlier kernels wrote is visible.
-__device__ __forceinline__ void LetNextStart() {
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-__device__ __forceinline__ void AwaitPrevious() {
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
-}
 
 // True in every thread of the block that arrives last of `count`. What the others wrote before is visible to it. The
 // counter is zero again. One thread's fence is enough: the barrier before it makes the block's writes its own.

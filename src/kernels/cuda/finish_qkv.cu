@@ -104,7 +104,7 @@ __device__ void AppendValue(const FinishQkvArgs& args, int32_t m, int32_t positi
 template <typename T>
 __global__ void __launch_bounds__(kFullWidthWarps * 32) FinishQkvKernel(FinishQkvArgs args, int32_t heads_per_block) {
   __shared__ float scratch[kFullWidthWarps][kAttentionMaxDim];
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const auto m = static_cast<int32_t>(blockIdx.y);
   if (m >= *args.step.active_rows) return;
