@@ -116,6 +116,14 @@ std::string Describe(const MachineIdentity& machine) {
 
 }  // namespace
 
+nlohmann::ordered_json MachineJson(const MachineIdentity& machine) {
+  return {{"cpu", machine.cpu},
+          {"cores", machine.cores},
+          {"gpu", machine.gpu},
+          {"gpu_pci", machine.gpu_pci},
+          {"driver", machine.driver}};
+}
+
 MachineIdentity IdentifyMachine(std::string cpu, int cores, const cuda::DeviceInfo* gpu) {
   MachineIdentity machine{.cpu = std::move(cpu), .cores = cores, .gpu = {}, .gpu_pci = {}, .driver = {}};
   if (gpu == nullptr) return machine;
@@ -170,15 +178,9 @@ Status WriteCalibration(const config::CalibrationConfig& where, const Calibratio
   BELLHOP_TRY(PrepareCalibrationFolder(where));
   Json rates;
   for (const RateField& rate : kRates) rates[rate.name] = calibration.rates.*rate.member;
-  const MachineIdentity& machine = calibration.machine;
   const Json file = {{"version", kVersion},
                      {"date", calibration.date},
-                     {"machine",
-                      {{"cpu", machine.cpu},
-                       {"cores", machine.cores},
-                       {"gpu", machine.gpu},
-                       {"gpu_pci", machine.gpu_pci},
-                       {"driver", machine.driver}}},
+                     {"machine", MachineJson(calibration.machine)},
                      {"threads", calibration.threads},
                      {"rates", rates},
                      {"notes", calibration.notes}};

@@ -1,6 +1,7 @@
 // The calibration of a machine, as `bellhop doctor --calibrate` stores it and plans read it.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct MachineIdentity {
 };
 // `gpu`: null for none.
 MachineIdentity IdentifyMachine(std::string cpu, int cores, const cuda::DeviceInfo* gpu);
+// As files and `--json` have it.
+nlohmann::ordered_json MachineJson(const MachineIdentity& machine);
 
 struct Calibration {
   std::string date;  // UtcTimestamp()

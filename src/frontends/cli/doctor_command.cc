@@ -37,15 +37,9 @@ void PrintTable(const engine::DoctorReport& report, Console& console) {
 }
 
 nlohmann::ordered_json CalibrationJson(const engine::Calibration& calibration, const std::string& path) {
-  const engine::MachineIdentity& machine = calibration.machine;
   return {{"path", path},
           {"date", calibration.date},
-          {"machine",
-           {{"cpu", machine.cpu},
-            {"cores", machine.cores},
-            {"gpu", machine.gpu},
-            {"gpu_pci", machine.gpu_pci},
-            {"driver", machine.driver}}},
+          {"machine", engine::MachineJson(calibration.machine)},
           {"threads", calibration.threads},
           {"hbm_gbps", calibration.rates.hbm_gbps},
           {"dram_gbps", calibration.rates.dram_gbps},
