@@ -105,6 +105,7 @@ class GpuModel final : public StepModel {
   Status TimeParts(std::vector<std::string>* notes);
   // `sampler`: may be null.
   Status RunStep(HostSpan<const StepRow> rows, MatView<float> logits, StepSampler* sampler, int64_t* written);
+  Status CopyState();
   void FillInput(HostSpan<const StepRow> rows);
   Status CheckStepFaults(HostSpan<const StepRow> rows, MatView<const float> logits, const StepSampler* sampler) const;
   Status FetchCounts();
@@ -340,8 +341,20 @@ Status GpuModel::TimeParts(std::vector<std::string>* notes) {
     line += fmt::format("{} {} {:.0f}", part == 0 ? "" : ",", kNames[part], ms * 1e3 / kReplays);
   }
   notes->push_back(std::move(line));
+  // What these replays counted is no step's.
+  counts_stale_ = true;
+  BELLHOP_TRY(CopyState());
+  BELLHOP_TRY(stream_->Synchronize());
   ResetCounts();
   return Status();
+}
+
+// Row errors and totals of the steps so far, in stream order.
+Status GpuModel::CopyState() {
+  if (experts_ == 0) return Status();
+  return cuda::CopyToHost({reinterpret_cast<std::byte*>(pinned_.state), sizeof(cuda::DoorbellState)},
+                          {reinterpret_cast<const std::byte*>(buffers_.doorbell), sizeof(cuda::DoorbellState)},
+                          *stream_);
 }
 
 void GpuModel::FillInput(HostSpan<const StepRow> rows) {
@@ -403,11 +416,7 @@ Status GpuModel::RunStep(HostSpan<const StepRow> rows, MatView<float> logits, St
         {reinterpret_cast<const std::byte*>(buffers_.logits + static_cast<int64_t>(m) * spec_.vocab), row_bytes},
         *stream_);
   }
-  if (status.ok() && experts_ > 0) {
-    status = cuda::CopyToHost({reinterpret_cast<std::byte*>(pinned_.state), sizeof(cuda::DoorbellState)},
-                              {reinterpret_cast<const std::byte*>(buffers_.doorbell), sizeof(cuda::DoorbellState)},
-                              *stream_);
-  }
+  if (status.ok()) status = CopyState();
   const Status done = stream_->Synchronize();
   if (service_ != nullptr) BELLHOP_TRY(service_->EndStep());
   BELLHOP_TRY(status);
