@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/launch.h"
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/attention_plain.cuh"
 #include "kernels/cuda/attention_tensor.cuh"
@@ -52,11 +53,6 @@ class PageIds {
   int32_t end_, base_, ids_;
 };
 
-__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kPending>
-__device__ __forceinline__ void AwaitCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
 // The oldest group of a warp that always has 2 * stages under way.
 __device__ __forceinline__ void AwaitOldest(int32_t stages) {
   if (stages == 4) AwaitCopies<7>();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/launch.h"
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/block_sync.cuh"
 #include "kernels/cuda/decode_step.h"
 #include "kernels/cuda/tile_dispatch.cuh"
@@ -57,20 +58,6 @@ __device__ __forceinline__ DownPart CutDown(const ExpertArgs& args, int tile, in
 }
 __device__ __forceinline__ float FactorOf(const float* factors, int expert) {
   return factors == nullptr ? 1.0f : factors[expert];
-}
-
-// Exact as the CPU's, up to expf.
-__device__ __forceinline__ float Activate(const ExpertArgs& args, float gate, float up) {
-  if (args.activation == DeviceActivation::kGeGlu) {
-    const float cube = gate * gate * gate;
-    const float inner = 0.7978845608028654f * (gate + 0.044715f * cube);
-    return 0.5f * gate * (1.0f + tanhf(inner)) * up;
-  }
-  if (args.limit > 0) {
-    gate = fminf(gate, args.limit);
-    up = fminf(fmaxf(up, -args.limit), args.limit);
-  }
-  return gate / (1.0f + expf(-args.alpha * gate)) * (up + args.beta);
 }
 
 template <typename Format, int kN, int kTerms>

@@ -1,0 +1,23 @@
+// Copies from global to shared memory that go on beside the code. Before what they wrote is read: AwaitCopies, then a
+// barrier of the threads that read it.
+#pragma once
+
+#include <cstdint>
+
+namespace bellhop::kernels {
+
+// Sixteen bytes, or zeros in their place.
+__device__ __forceinline__ void CopyAsync16(void* to, const void* from, bool have) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(have ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the last kPending groups.
+template <int kPending>
+__device__ __forceinline__ void AwaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace bellhop::kernels

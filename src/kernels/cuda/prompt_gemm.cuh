@@ -1,0 +1,350 @@
+// Weights in tiles times many rows of bf16: a warp owns two tiles of 16 output rows (two of one matrix, or gate and up)
+// and all 64 rows of its block; it reads its weights from global memory into registers and decodes them once. Rows come
+// to shared memory through a ring of stages. Columns are added in one order, so a result depends on its row alone. The
+// kernel, for the sources that instantiate it.
+#pragma once
+
+#include "cuda/launch.h"
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/prompt_gemm.h"
+#include "kernels/cuda/tile_formats.cuh"
+
+namespace bellhop::kernels {
+namespace prompt_gemm {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+constexpr int kRows = kPromptTileRows;
+constexpr int kN = kRows / 8;    // n8 operands
+constexpr int kStageGroups = 4;  // of 32 columns
+constexpr int kStages = 3;
+// A group's rows lie side by side, 64 bytes each, so that a warp's fragments are 512 bytes in a piece. Groups are half
+// a line apart: the copies of a row do not meet in the banks.
+constexpr int kGroupBytes = kRows * 64 + 64;
+constexpr int kSumBytes = kRows * 32;  // two sums a group
+template <typename Format>
+constexpr int kStageBytes = kStageGroups* kGroupBytes + (Format::kMins ? kSumBytes : 0);
+
+// How the chunks of a tile come to registers, one after the other. AnyProduct has its own.
+template <typename Format>
+class ChunkReader {
+ public:
+  static __device__ __forceinline__ int Chunks(const DeviceMatrix& w) { return w.chunks; }
+  __device__ __forceinline__ ChunkReader(const DeviceMatrix& w, const uint8_t* data, int tile)
+      : at_(data + int64_t{tile} * w.chunks * kBytes) {}
+  __device__ __forceinline__ typename Format::Chunk Next(const Codebooks&, const typename Format::Tables&, int lane) {
+    const auto chunk = Format::Load(at_, lane);
+    at_ += kBytes;
+    return chunk;
+  }
+
+ private:
+  static constexpr int kBytes = Tiles(Format::kFormat).chunk_bytes;
+  const uint8_t* at_;
+};
+
+// Three blocks fit a multiprocessor where the registers of two chunks and their fragments allow it.
+template <typename Format>
+constexpr int kBlocks = sizeof(typename Format::Chunk) <= (Format::kTerms == 1 ? 96 : 32) ? 3 : 2;
+// Formats whose products need no scale are added where they are.
+template <typename Format>
+constexpr bool kUnscaled = Format::kGroups == 1;
+
+struct BlockRows {
+  int32_t from[kRows];  // rows of x; negative: none
+  int32_t to[kRows];    // rows of the result
+};
+
+template <typename Format>
+class RowStages {
+ public:
+  __device__ __forceinline__ RowStages(const TermRows& x, const BlockRows& rows, int count, uint8_t* shared)
+      : x_(x), rows_(rows), count_(count), shared_(shared) {
+#pragma unroll
+    for (int s = 0; s < kStages - 1; ++s) Start(s);
+  }
+  // The next stage, readable by all threads; they are through with the one before.
+  __device__ __forceinline__ const uint8_t* Next() {
+    AwaitCopies<kStages - 2>();
+    __syncthreads();
+    Start(next_ + kStages - 1);
+    return shared_ + next_++ % kStages * kStageBytes<Format>;
+  }
+
+ private:
+  __device__ __forceinline__ void Start(int stage) {
+    constexpr int kPieces = kStageGroups * 4, kAtOnce = kThreads / kPieces;
+    if (stage < count_) {
+      uint8_t* const to = shared_ + stage % kStages * kStageBytes<Format>;
+      const int thread = static_cast<int>(threadIdx.x), piece = thread % kPieces;
+      const uint16_t* const from = x_.data + stage * kStageGroups * kTermGroup + piece * 8;
+      uint8_t* const at = to + piece / 4 * kGroupBytes + piece % 4 * 16;
+#pragma unroll
+      for (int i = 0; i < kRows / kAtOnce; ++i) {
+        const int n = thread / kPieces + i * kAtOnce, row = rows_.from[n];
+        CopyAsync16(at + n * 64, from + int64_t{row < 0 ? 0 : row} * x_.stride, row >= 0);
+      }
+      if constexpr (Format::kMins) {
+        static_assert(kThreads == 2 * kRows);
+        const int n = thread / 2, row = rows_.from[n];
+        CopyAsync16(to + kStageGroups * kGroupBytes + thread * 16,
+                    x_.sums + int64_t{row < 0 ? 0 : row} * (x_.stride / 16) + stage * 2 * kStageGroups + thread % 2 * 4,
+                    row >= 0);
+      }
+    }
+    CommitCopies();
+  }
+
+  const TermRows& x_;
+  const BlockRows& rows_;
+  const int count_;
+  uint8_t* const shared_;
+  int next_ = 0;
+};
+
+// A group of 32 columns of one tile times eight rows. sums: of the rows, for formats with minima.
+template <typename Format>
+__device__ __forceinline__ void MultiplyRows(const GroupFragment<Format::kTerms>& f, const uint4& b,
+                                             const float (&sums)[2], float (&acc)[4]) {
+  constexpr int kParts = Format::kOneScale ? 1 : 2;
+  auto multiply = [&](int half, float(&d)[4]) {
+#pragma unroll
+    for (int term = 0; term < Format::kTerms; ++term) {
+      MmaBf16(d, f.a[term][half], half == 0 ? b.x : b.z, half == 0 ? b.y : b.w);
+    }
+  };
+  if constexpr (kUnscaled<Format>) {
+    multiply(0, acc);
+    multiply(1, acc);
+  } else {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      float d[4] = {0, 0, 0, 0};
+      multiply(part, d);
+      if constexpr (kParts == 1) multiply(1, d);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) acc[i] = __fmaf_rn(f.scale[part][i / 2], d[i], acc[i]);
+    }
+  }
+  if constexpr (Format::kMins) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) acc[i] = __fmaf_rn(-f.min[i / 2], sums[i % 2], acc[i]);
+  }
+}
+
+// Both tiles times all rows.
+template <typename Format>
+__device__ __forceinline__ void MultiplyGroup(const GroupFragment<Format::kTerms> (&f)[2], const uint8_t* stage,
+                                              int group, int lane, float (&acc)[2][kN][4]) {
+  const int g = lane / 4, t = lane % 4;
+  const uint8_t* const rows = stage + group * kGroupBytes + g * 64 + t * 16;
+#pragma unroll
+  for (int j = 0; j < kN; ++j) {
+    const uint4 b = *reinterpret_cast<const uint4*>(rows + j * 8 * 64);
+    float sums[2] = {0, 0};
+    if constexpr (Format::kMins) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const auto pair =
+            *reinterpret_cast<const float2*>(stage + kStageGroups * kGroupBytes + (8 * j + 2 * t + c) * 32 + group * 8);
+        sums[c] = pair.x + pair.y;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < 2; ++k) MultiplyRows<Format>(f[k], b, sums, acc[k][j]);
+  }
+}
+
+// `readers`: the warp's two tiles.
+template <typename Format>
+__device__ __forceinline__ void MultiplyAll(const PromptProduct& p, ChunkReader<Format> (&readers)[2], bool active,
+                                            const BlockRows& rows, const typename Format::Tables& tables,
+                                            uint8_t* shared, int lane, float (&acc)[2][kN][4]) {
+  constexpr int kGroups = Format::kGroups, kStep = kGroups > kStageGroups ? kGroups : kStageGroups;
+  const int groups = ChunkReader<Format>::Chunks(p.w) * kGroups;
+  RowStages<Format> stages(p.x, rows, (groups + kStageGroups - 1) / kStageGroups, shared);
+  typename Format::Chunk chunk[2];
+  auto load = [&] {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) chunk[k] = readers[k].Next(p.books, tables, lane);
+  };
+  if (active) load();
+  for (int base = 0; base < groups; base += kStep) {
+    const uint8_t* stage = nullptr;
+#pragma unroll
+    for (int u = 0; u < kStep; ++u) {
+      if (u % kStageGroups == 0) stage = stages.Next();
+      if (!active || base + u >= groups) continue;
+      GroupFragment<Format::kTerms> f[2];
+#pragma unroll
+      for (int k = 0; k < 2; ++k) Format::Expand(chunk[k], u % kGroups, lane % 4, tables, &f[k]);
+      // The next chunk comes while the last group of this one is multiplied.
+      if (u % kGroups == kGroups - 1 && base + u + 1 < groups) load();
+      MultiplyGroup<Format>(f, stage, u % kStageGroups, lane, acc);
+    }
+  }
+}
+
+__device__ __forceinline__ float Of(const float* v, int64_t i, float otherwise) {
+  return v == nullptr ? otherwise : v[i];
+}
+
+// Results of one matrix.
+__device__ __forceinline__ void StoreResults(const PromptProduct& p, const int (&tile)[2], const BlockRows& rows,
+                                             int expert, int lane, const float (&acc)[2][kN][4]) {
+  const int g = lane / 4, t = lane % 4;
+  const float scale = p.w.scale * Of(p.w_factor, expert, 1);
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    if (tile[k] >= p.w.tiles()) break;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int column = tile[k] * kTileRows + g + 8 * half;
+      if (column >= p.w.rows) continue;
+      const float bias = Of(p.w_bias, int64_t{expert} * p.w.rows + column, 0);
+#pragma unroll
+      for (int j = 0; j < kN; ++j) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int row = rows.to[8 * j + 2 * t + c];
+          if (row < 0) continue;
+          float value = acc[k][j][2 * half + c] * scale + bias;
+          float* const to = p.y + row * p.y_stride + column;
+          if (p.adds) value = *to + p.port_scale * (value * Of(p.row_factors, row, 1));
+          *to = value;
+        }
+      }
+    }
+  }
+}
+
+// Activations of gate and up, and zeros behind the last tile.
+__device__ __forceinline__ void StoreActivations(const PromptProduct& p, const int (&tile)[2], const BlockRows& rows,
+                                                 int expert, int lane, const float (&acc)[2][kN][4]) {
+  const int g = lane / 4, t = lane % 4, sums_stride = p.hidden.stride / 16;
+  const float gate_scale = p.w.scale * Of(p.w_factor, expert, 1), up_scale = p.up.scale * Of(p.up_factor, expert, 1);
+  float gate_bias[2], up_bias[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int column = tile[0] * kTileRows + g + 8 * half;
+    const int64_t at = int64_t{expert} * p.w.rows + column;
+    gate_bias[half] = column < p.w.rows ? Of(p.w_bias, at, 0) : 0;
+    up_bias[half] = column < p.w.rows ? Of(p.up_bias, at, 0) : 0;
+  }
+#pragma unroll
+  for (int j = 0; j < kN; ++j) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int row = rows.to[8 * j + 2 * t + c];
+      float sum = 0;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int column = tile[0] * kTileRows + g + 8 * half;
+        float h = 0;
+        if (column < p.w.rows) {
+          h = Activate(p, acc[0][j][2 * half + c] * gate_scale + gate_bias[half],
+                       acc[1][j][2 * half + c] * up_scale + up_bias[half]);
+        }
+        const __nv_bfloat16 rounded = __float2bfloat16_rn(h);
+        sum += __bfloat162float(rounded);
+        if (row < 0) continue;
+        p.hidden.data[int64_t{row} * p.hidden.stride + TermPosition(column)] = __bfloat16_as_ushort(rounded);
+      }
+#pragma unroll
+      for (int mask = 4; mask < 32; mask *= 2) sum += __shfl_xor_sync(~0u, sum, mask);
+      if (g == 0 && row >= 0) p.hidden.sums[int64_t{row} * sums_stride + tile[0]] = sum;
+    }
+  }
+}
+inline __device__ void ClearBehind(const PromptProduct& p, const BlockRows& rows) {
+  const int first = p.w.tiles() * kTileRows, count = p.hidden.stride - first;
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * count; i += kThreads) {
+    const int row = rows.to[i / count], column = first + i % count;
+    if (row < 0) continue;
+    p.hidden.data[int64_t{row} * p.hidden.stride + TermPosition(column)] = 0;
+    if (column % 16 == 0) p.hidden.sums[int64_t{row} * (p.hidden.stride / 16) + column / 16] = 0;
+  }
+}
+
+__device__ __forceinline__ const uint8_t* SlotOf(const PromptProduct& p, const DeviceMatrix& w, int64_t staged,
+                                                 int slot) {
+  if (slot < p.staging.first_slot) return w.data + slot * p.slot_bytes;
+  return p.staging.base + staged + (slot - p.staging.first_slot) * p.staging.slot_bytes;
+}
+
+// Grid: tiles of rows, output rows.
+template <typename Format>
+__global__ void __launch_bounds__(kThreads, kBlocks<Format>) PromptKernel(const __grid_constant__ PromptProduct p) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  __shared__ BlockRows rows;
+  __shared__ typename Format::Tables tables;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int index = static_cast<int>(blockIdx.x);
+  tables.Fill(p.books.iq3xxs_grid);
+  AllowNext();
+  AwaitPrevious();
+  ExpertGroup group{0, 0, index * kRows, p.rows - index * kRows};
+  if (p.tiles != nullptr) {
+    if (index >= *p.tile_count) return;
+    group = p.tiles[index];
+  }
+  if (thread < kRows) {
+    const bool have = thread < group.count;
+    const int place = group.first + thread;
+    const int route = have && (p.gathers || p.scatters) ? p.order[place] : 0;
+    rows.from[thread] = !have ? -1 : p.gathers ? route / p.used : place;
+    rows.to[thread] = !have ? -1 : p.scatters ? route : place;
+  }
+  __syncthreads();
+
+  const int first = static_cast<int>(blockIdx.y) * kWarps + warp, last = p.w.tiles() - 1;
+  const int tile[2] = {p.activates ? first : 2 * first, p.activates ? first : 2 * first + 1};
+  const bool active = tile[0] <= last;
+  // Tiles that do not exist are read as the last one.
+  auto reader = [&](int k) {
+    const bool up = p.activates && k == 1;
+    const DeviceMatrix& w = up ? p.up : p.w;
+    return ChunkReader<Format>(w, SlotOf(p, w, up ? p.up_staged : p.w_staged, group.slot),
+                               tile[k] < last ? tile[k] : last);
+  };
+  ChunkReader<Format> readers[2] = {reader(0), reader(1)};
+  float acc[2][kN][4] = {};
+  MultiplyAll<Format>(p, readers, active, rows, tables, shared, lane, acc);
+  AwaitCopies<0>();
+  if (!p.activates) {
+    StoreResults(p, tile, rows, group.expert, lane, acc);
+    return;
+  }
+  if (active) StoreActivations(p, tile, rows, group.expert, lane, acc);
+  if (blockIdx.y + 1 == gridDim.y) ClearBehind(p, rows);
+}
+
+inline uint64_t Bytes(const DeviceMatrix& w) {
+  return w.rows == 0 ? 0 : DeviceMatrixBytes(w.format, w.rows, w.cols, w.row_bytes);
+}
+
+template <typename Format>
+cudaError_t LaunchAs(const PromptProduct& p, const cuda::LaunchQueue& queue) {
+  constexpr int kShared = kStages * kStageBytes<Format>;
+  const cudaError_t error =
+      cudaFuncSetAttribute(PromptKernel<Format>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  if (error != cudaSuccess) return error;
+  const int tiles_of_block = p.activates ? kWarps : 2 * kWarps;
+  const auto blocks = static_cast<unsigned>((p.w.tiles() + tiles_of_block - 1) / tiles_of_block);
+  const auto row_tiles = static_cast<unsigned>(p.tiles != nullptr ? p.max_tiles : (p.rows + kRows - 1) / kRows);
+  const auto outputs = static_cast<uint64_t>(p.w.rows) * (p.activates ? 2 : 1);
+  const uint64_t x_rows = static_cast<uint64_t>(p.rows) * static_cast<uint64_t>(p.used);
+  return cuda::Launch(
+      queue,
+      {.name = p.activates ? "prompt fc1" : "prompt product",
+       .bytes = Bytes(p.w) + Bytes(p.up) +
+                x_rows * (static_cast<uint64_t>(p.x.stride) * 2 + static_cast<uint64_t>(p.w.rows) * 4),
+       .flops = 2 * x_rows * outputs * static_cast<uint64_t>(p.w.cols)},
+      {.grid = dim3(row_tiles, blocks), .block = dim3(kThreads), .shared_bytes = kShared, .overlap = true},
+      PromptKernel<Format>, p);
+}
+
+}  // namespace prompt_gemm
+}  // namespace bellhop::kernels
