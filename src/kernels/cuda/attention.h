@@ -26,13 +26,17 @@ inline constexpr int kAttentionMaxDim = 256;    // key_dim and value_dim: multip
 inline constexpr int kAttentionMaxGroup = 16;   // query heads of a KV head
 inline constexpr int kAttentionMaxSplits = 64;  // what the merging block must read
 
-// The rows of a step. Pointers are device memory, read when the kernel runs.
+// The rows of a step. Pointers are device memory, read when the kernel runs. Without `positions` they are the chunk of
+// a prompt, for LaunchFinishQkv alone: up to kMaxPromptRows rows of one sequence, row m at first_position + m; all are
+// active and share one block table.
+inline constexpr int32_t kMaxPromptRows = 65535;
 struct StepTables {
   int32_t rows = 0;                       // that a launch covers, <= kMaxStepRows
   const int32_t* active_rows = nullptr;   // [1]; rows beyond it do nothing
   const int32_t* positions = nullptr;     // [rows]
   const int32_t* block_tables = nullptr;  // [rows][max_pages]
   int32_t max_pages = 0;                  // of a sequence: the context's capacity
+  int32_t first_position = 0;             // without positions
 };
 
 // One layer of the cache, model/kv_cache.h. Row p of head h is at keys + page * page_bytes + (h * 64 + p % 64) * row

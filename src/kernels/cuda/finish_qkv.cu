@@ -50,7 +50,8 @@ __device__ __forceinline__ void Rotate(const FinishQkvArgs& args, const float* t
 template <typename T>
 __device__ T* CacheRow(const FinishQkvArgs& args, int32_t m, int32_t position, Part part, int32_t head) {
   const StepTables& step = args.step;
-  const int64_t page = step.block_tables[int64_t{m} * step.max_pages + position / kKvPageTokens];
+  const int64_t table = step.positions == nullptr ? 0 : int64_t{m} * step.max_pages;
+  const int64_t page = step.block_tables[table + position / kKvPageTokens];
   const int64_t dim = part == Part::kKey ? args.kv.key_dim : args.kv.value_dim;
   uint8_t* const layer = (part == Part::kKey ? args.kv.keys : args.kv.values) + page * args.kv.page_bytes;
   return reinterpret_cast<T*>(layer) + (int64_t{head} * kKvPageTokens + position % kKvPageTokens) * dim;
@@ -107,7 +108,8 @@ __global__ void __launch_bounds__(kFullWidthWarps * 32) FinishQkvKernel(FinishQk
   LetNextStart();
   AwaitPrevious();
   const auto m = static_cast<int32_t>(blockIdx.y);
-  if (m >= *args.step.active_rows) return;
+  const bool prompt = args.step.positions == nullptr;
+  if (!prompt && m >= *args.step.active_rows) return;
   const int32_t query_blocks = (args.heads + heads_per_block - 1) / heads_per_block;
   const int32_t kv_blocks = (args.kv.kv_heads + heads_per_block - 1) / heads_per_block;
   auto block = static_cast<int32_t>(blockIdx.x);
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(kFullWidthWarps * 32) FinishQkvKernel(FinishQk
     part = block < kv_blocks ? Part::kKey : Part::kValue;
     block %= kv_blocks;
   }
-  const int32_t position = args.step.positions[m];
+  const int32_t position = prompt ? args.step.first_position + m : args.step.positions[m];
   const int32_t heads = part == Part::kQuery ? args.heads : args.kv.kv_heads;
   float full_inverse = 0;
   if (args.norm == HeadNorm::kFullWidth && part != Part::kValue) {
@@ -157,7 +159,8 @@ cudaError_t Finish(const FinishQkvArgs& args, const cuda::LaunchQueue& queue) {
 bool IsPossible(const FinishQkvArgs& args) {
   const KvLayer& kv = args.kv;
   auto dim_fits = [](int32_t dim) { return dim > 0 && dim <= kAttentionMaxDim && dim % 8 == 0; };
-  return args.step.rows > 0 && args.step.rows <= kMaxStepRows && kv.kv_heads > 0 && args.heads >= kv.kv_heads &&
+  const int32_t most = args.step.positions == nullptr ? kMaxPromptRows : kMaxStepRows;
+  return args.step.rows > 0 && args.step.rows <= most && kv.kv_heads > 0 && args.heads >= kv.kv_heads &&
          dim_fits(kv.key_dim) && dim_fits(kv.value_dim) && args.rope_dims % 2 == 0 && args.rope_dims <= kv.key_dim;
 }
 
