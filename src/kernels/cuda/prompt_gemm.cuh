@@ -191,80 +191,86 @@ __device__ __forceinline__ float Of(const float* v, int64_t i, float otherwise) 
   return v == nullptr ? otherwise : v[i];
 }
 
-// Results of one matrix.
-__device__ __forceinline__ void StoreResults(const PromptProduct& p, const int (&tile)[2], const BlockRows& rows,
-                                             int expert, int lane, const float (&acc)[2][kN][4]) {
+// The block's sums over its stages: [kRows][kSumStride], the two tiles of each warp side by side.
+constexpr int kBlockColumns = 2 * kWarps * kTileRows;
+constexpr int kSumStride = kBlockColumns + 4;  // rows 2t of a warp's stores do not meet in the banks
+
+__device__ __forceinline__ void ShareSums(const float (&acc)[2][kN][4], int warp, int lane, float* sums) {
   const int g = lane / 4, t = lane % 4;
-  const float scale = p.w.scale * Of(p.w_factor, expert, 1);
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
-    if (tile[k] >= p.w.tiles()) break;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int column = tile[k] * kTileRows + g + 8 * half;
-      if (column >= p.w.rows) continue;
-      const float bias = Of(p.w_bias, int64_t{expert} * p.w.rows + column, 0);
+    for (int j = 0; j < kN; ++j) {
 #pragma unroll
-      for (int j = 0; j < kN; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const int row = rows.to[8 * j + 2 * t + c];
-          if (row < 0) continue;
-          float value = acc[k][j][2 * half + c] * scale + bias;
-          float* const to = p.y + row * p.y_stride + column;
-          if (p.adds) value = *to + p.port_scale * (value * Of(p.row_factors, row, 1));
-          *to = value;
-        }
+      for (int i = 0; i < 4; ++i) {
+        sums[(8 * j + 2 * t + i % 2) * kSumStride + (2 * warp + k) * kTileRows + g + i / 2 * 8] = acc[k][j][i];
       }
     }
   }
 }
 
-// Activations of gate and up, and zeros behind the last tile.
-__device__ __forceinline__ void StoreActivations(const PromptProduct& p, const int (&tile)[2], const BlockRows& rows,
-                                                 int expert, int lane, const float (&acc)[2][kN][4]) {
-  const int g = lane / 4, t = lane % 4, sums_stride = p.hidden.stride / 16;
-  const float gate_scale = p.w.scale * Of(p.w_factor, expert, 1), up_scale = p.up.scale * Of(p.up_factor, expert, 1);
-  float gate_bias[2], up_bias[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int column = tile[0] * kTileRows + g + 8 * half;
-    const int64_t at = int64_t{expert} * p.w.rows + column;
-    gate_bias[half] = column < p.w.rows ? Of(p.w_bias, at, 0) : 0;
-    up_bias[half] = column < p.w.rows ? Of(p.up_bias, at, 0) : 0;
-  }
-#pragma unroll
-  for (int j = 0; j < kN; ++j) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const int row = rows.to[8 * j + 2 * t + c];
-      float sum = 0;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int column = tile[0] * kTileRows + g + 8 * half;
-        float h = 0;
-        if (column < p.w.rows) {
-          h = Activate(p, acc[0][j][2 * half + c] * gate_scale + gate_bias[half],
-                       acc[1][j][2 * half + c] * up_scale + up_bias[half]);
-        }
-        const __nv_bfloat16 rounded = __float2bfloat16_rn(h);
-        sum += __bfloat162float(rounded);
-        if (row < 0) continue;
-        p.hidden.data[int64_t{row} * p.hidden.stride + TermPosition(column)] = __bfloat16_as_ushort(rounded);
-      }
-#pragma unroll
-      for (int mask = 4; mask < 32; mask *= 2) sum += __shfl_xor_sync(~0u, sum, mask);
-      if (g == 0 && row >= 0) p.hidden.sums[int64_t{row} * sums_stride + tile[0]] = sum;
-    }
+// Results of one matrix, a column a thread. first: the block's first column.
+inline __device__ void StoreResults(const PromptProduct& p, int first, const BlockRows& rows, int expert,
+                                    const float* sums) {
+  static_assert(kBlockColumns == kThreads);
+  const int column = first + static_cast<int>(threadIdx.x);
+  if (column >= p.w.rows) return;
+  const float scale = p.w.scale * Of(p.w_factor, expert, 1);
+  const float bias = Of(p.w_bias, int64_t{expert} * p.w.rows + column, 0);
+#pragma unroll 4
+  for (int n = 0; n < kRows; ++n) {
+    const int row = rows.to[n];
+    if (row < 0) continue;
+    float value = sums[n * kSumStride + threadIdx.x] * scale + bias;
+    float* const to = p.y + row * p.y_stride + column;
+    if (p.adds) value = *to + p.port_scale * (value * Of(p.row_factors, row, 1));
+    *to = value;
   }
 }
-inline __device__ void ClearBehind(const PromptProduct& p, const BlockRows& rows) {
-  const int first = p.w.tiles() * kTileRows, count = p.hidden.stride - first;
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * count; i += kThreads) {
-    const int row = rows.to[i / count], column = first + i % count;
+
+// Activations of gate and up, four columns a thread, and zeros behind the last tile. first: the block's first column.
+inline __device__ void StoreActivations(const PromptProduct& p, int first, const BlockRows& rows, int expert,
+                                        const float* sums) {
+  constexpr int kQuads = kBlockColumns / 2 / 4;
+  const int thread = static_cast<int>(threadIdx.x), in_block = 4 * (thread % kQuads), column = first + in_block;
+  const float gate_scale = p.w.scale * Of(p.w_factor, expert, 1), up_scale = p.up.scale * Of(p.up_factor, expert, 1);
+  const bool exists = column / kTileRows < p.w.tiles();
+  float gate_bias[4], up_bias[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int64_t at = int64_t{expert} * p.w.rows + column + i;
+    gate_bias[i] = column + i < p.w.rows ? Of(p.w_bias, at, 0) : 0;
+    up_bias[i] = column + i < p.w.rows ? Of(p.up_bias, at, 0) : 0;
+  }
+  const float* const from = sums + in_block / kTileRows * 2 * kTileRows + in_block % kTileRows;
+#pragma unroll 1
+  for (int n = thread / kQuads; n < kRows; n += kThreads / kQuads) {
+    const float4 gates = *reinterpret_cast<const float4*>(from + n * kSumStride);
+    const float4 ups = *reinterpret_cast<const float4*>(from + n * kSumStride + kTileRows);
+    const float gate[4] = {gates.x, gates.y, gates.z, gates.w}, up[4] = {ups.x, ups.y, ups.z, ups.w};
+    float h[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      h[i] =
+          column + i < p.w.rows ? Activate(p, gate[i] * gate_scale + gate_bias[i], up[i] * up_scale + up_bias[i]) : 0;
+    }
+    const __nv_bfloat162 low = __floats2bfloat162_rn(h[0], h[1]), high = __floats2bfloat162_rn(h[2], h[3]);
+    float sum = __bfloat162float(low.x) + __bfloat162float(low.y) + __bfloat162float(high.x) + __bfloat162float(high.y);
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    const int64_t row = rows.to[n];
+    if (row < 0 || !exists) continue;
+    *reinterpret_cast<uint2*>(p.hidden.data + row * p.hidden.stride + TermPosition(column)) =
+        make_uint2(Bits(low), Bits(high));
+    if (column % 16 == 0) p.hidden.sums[row * (p.hidden.stride / 16) + column / 16] = sum;
+  }
+  if (blockIdx.y + 1 < gridDim.y) return;
+  const int end = p.w.tiles() * kTileRows, count = p.hidden.stride - end;
+  for (int i = thread; i < kRows * count; i += kThreads) {
+    const int row = rows.to[i / count], behind = end + i % count;
     if (row < 0) continue;
-    p.hidden.data[int64_t{row} * p.hidden.stride + TermPosition(column)] = 0;
-    if (column % 16 == 0) p.hidden.sums[int64_t{row} * (p.hidden.stride / 16) + column / 16] = 0;
+    p.hidden.data[int64_t{row} * p.hidden.stride + TermPosition(behind)] = 0;
+    if (behind % 16 == 0) p.hidden.sums[int64_t{row} * (p.hidden.stride / 16) + behind / 16] = 0;
   }
 }
 
@@ -313,12 +319,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Format>) PromptKernel(const 
   float acc[2][kN][4] = {};
   MultiplyAll<Format>(p, readers, active, rows, tables, shared, lane, acc);
   AwaitCopies<0>();
-  if (!p.activates) {
-    StoreResults(p, tile, rows, group.expert, lane, acc);
-    return;
+  __syncthreads();
+  auto* const sums = reinterpret_cast<float*>(shared);
+  static_assert(kRows * kSumStride * sizeof(float) <= kStages * kStageBytes<Format>);
+  if (active) ShareSums(acc, warp, lane, sums);
+  __syncthreads();
+  const int first_tile = static_cast<int>(blockIdx.y) * (p.activates ? kWarps : 2 * kWarps);
+  if (p.activates) {
+    StoreActivations(p, first_tile * kTileRows, rows, group.expert, sums);
+  } else {
+    StoreResults(p, first_tile * kTileRows, rows, group.expert, sums);
   }
-  if (active) StoreActivations(p, tile, rows, group.expert, lane, acc);
-  if (blockIdx.y + 1 == gridDim.y) ClearBehind(p, rows);
 }
 
 inline uint64_t Bytes(const DeviceMatrix& w) {

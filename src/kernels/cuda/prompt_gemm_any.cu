@@ -96,6 +96,43 @@ __device__ __noinline__ void ReadTile(const DeviceMatrix& w, const uint8_t* data
   }
 }
 
+// Chunk `chunk` of 64 columns. One copy of the code: it holds the decoders of all formats.
+__device__ __noinline__ void ReadChunk(const DeviceMatrix& w, const uint8_t* data, int tile, int chunk,
+                                       const Codebooks& books, const AnyProduct::Tables& tables, int lane,
+                                       AnyProduct::Chunk* c) {
+  using quant::WeightFormat;
+  Clear(c);
+  if (w.layout == MatrixLayout::kFile) {
+    switch (w.format) {
+#define BELLHOP_BLOCK_FORMAT(F)                                      \
+  case WeightFormat::F:                                              \
+    ReadFile<WeightFormat::F>(w, data, tile, chunk, books, lane, c); \
+    break;
+#include "kernels/block_decode.def"
+#undef BELLHOP_BLOCK_FORMAT
+      default: break;
+    }
+    return;
+  }
+  const NoTables none;
+  switch (w.format) {
+#define BELLHOP_TILE(Format, table) \
+  case Format::kFormat: ReadTile<Format>(w, data, tile, chunk, table, lane, c); break;
+    using TwoTermF32 = TilePlain<WeightFormat::kF32, 4, 2>;
+    BELLHOP_TILE(TwoTermF32, none)
+    BELLHOP_TILE(TileF16, none)
+    BELLHOP_TILE(TileBF16, none)
+    BELLHOP_TILE(TileQ4_0, none)
+    BELLHOP_TILE(TileQ8_0, none)
+    BELLHOP_TILE(TileMxfp4, none)
+    BELLHOP_TILE(TileQ4K, none)
+    BELLHOP_TILE(TileQ6K, none)
+    BELLHOP_TILE(TileIq3Xxs, tables)
+#undef BELLHOP_TILE
+    default: break;
+  }
+}
+
 }  // namespace
 
 template <>
@@ -106,40 +143,8 @@ class ChunkReader<AnyProduct> {
       : matrix_(&matrix), data_(data), tile_(tile), chunk_(chunk) {}
   __device__ __forceinline__ AnyProduct::Chunk Next(const Codebooks& books, const AnyProduct::Tables& tables,
                                                     int lane) {
-    using quant::WeightFormat;
     AnyProduct::Chunk c;
-    Clear(&c);
-    const DeviceMatrix& w = *matrix_;
-    const int chunk = chunk_++;
-    if (w.layout == MatrixLayout::kFile) {
-      switch (w.format) {
-#define BELLHOP_BLOCK_FORMAT(F)                                         \
-  case WeightFormat::F:                                                 \
-    ReadFile<WeightFormat::F>(w, data_, tile_, chunk, books, lane, &c); \
-    break;
-#include "kernels/block_decode.def"
-#undef BELLHOP_BLOCK_FORMAT
-        default: break;
-      }
-      return c;
-    }
-    const NoTables none;
-    switch (w.format) {
-#define BELLHOP_TILE(Format, table) \
-  case Format::kFormat: ReadTile<Format>(w, data_, tile_, chunk, table, lane, &c); break;
-      using TwoTermF32 = TilePlain<WeightFormat::kF32, 4, 2>;
-      BELLHOP_TILE(TwoTermF32, none)
-      BELLHOP_TILE(TileF16, none)
-      BELLHOP_TILE(TileBF16, none)
-      BELLHOP_TILE(TileQ4_0, none)
-      BELLHOP_TILE(TileQ8_0, none)
-      BELLHOP_TILE(TileMxfp4, none)
-      BELLHOP_TILE(TileQ4K, none)
-      BELLHOP_TILE(TileQ6K, none)
-      BELLHOP_TILE(TileIq3Xxs, tables)
-#undef BELLHOP_TILE
-      default: break;
-    }
+    ReadChunk(*matrix_, data_, tile_, chunk_++, books, tables, lane, &c);
     return c;
   }
 
