@@ -76,16 +76,29 @@ struct WarpAttention {
   __device__ __forceinline__ void Weigh(const LaneRows& rows, float scale, int32_t first, int lane) {
     const int t = lane % 4;
     float top[2] = {-INFINITY, -INFINITY}, factor[2], reference[2], own[2] = {0, 0};
+    // Most tiles are seen by all rows.
+    if (__all_sync(~0u, first >= rows.begin[0] && first >= rows.begin[1] && first + kKeys <= rows.end[0] &&
+                            first + kKeys <= rows.end[1])) {
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[n][i] *= scale;
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int32_t position = first + 8 * n + 2 * t + i % 2;
+          const bool visible = position >= rows.begin[i / 2] && position < rows.end[i / 2];
+          scores[n][i] = visible ? scores[n][i] * scale : -INFINITY;
+        }
+      }
+    }
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int r = i / 2;
-        const int32_t position = first + 8 * n + 2 * t + i % 2;
-        const bool visible = position >= rows.begin[r] && position < rows.end[r];
-        scores[n][i] = visible ? scores[n][i] * scale : -INFINITY;
-        top[r] = fmaxf(top[r], scores[n][i]);
-      }
+      for (int i = 0; i < 4; ++i) top[i / 2] = fmaxf(top[i / 2], scores[n][i]);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

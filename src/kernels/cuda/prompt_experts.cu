@@ -118,6 +118,7 @@ PromptProduct Product(const PromptExpertArgs& args) {
   p.tiles = args.routes.tiles;
   p.tile_count = args.routes.tile_count;
   p.order = args.routes.order;
+  p.experts = args.experts;
   p.max_tiles = PromptTiles(int64_t{args.rows} * args.used, args.experts);
   return p;
 }

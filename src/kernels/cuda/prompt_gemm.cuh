@@ -350,7 +350,7 @@ cudaError_t LaunchAs(const PromptProduct& p, const cuda::LaunchQueue& queue) {
   return cuda::Launch(
       queue,
       {.name = p.activates ? "prompt fc1" : "prompt product",
-       .bytes = Bytes(p.w) + Bytes(p.up) +
+       .bytes = (Bytes(p.w) + Bytes(p.up)) * static_cast<uint64_t>(p.experts) +
                 x_rows * (static_cast<uint64_t>(p.x.stride) * 2 + static_cast<uint64_t>(p.w.rows) * 4),
        .flops = 2 * x_rows * outputs * static_cast<uint64_t>(p.w.cols)},
       {.grid = dim3(row_tiles, blocks), .block = dim3(kThreads), .shared_bytes = kShared, .overlap = true},

@@ -11,8 +11,8 @@ namespace bellhop::kernels {
 
 // Rounding activations to bf16 costs 1.5e-3 of normal values; nothing else may be seen beside it.
 inline constexpr double kPromptTolerance = 2e-3;
-// Products of rounded activations are exact but for f32 sums.
-inline constexpr double kSumTolerance = 2e-5;
+// Products of rounded activations are exact but for f32 sums; tensor cores cut, they do not round.
+inline constexpr double kSumTolerance = 5e-5;
 
 std::vector<float> RoundedToBf16(const std::vector<float>& values);
 std::vector<double> ToDoubles(const std::vector<float>& values);
