@@ -85,7 +85,8 @@ inline __device__ int TakeBest(float* scores, int experts, int lane) {
 }
 
 // One warp: the routes of a row. A row with a score or weight that is no number gets weights that are none either.
-inline __device__ void RouteRow(const RouterArgs& args, const RouteTable& routes, int m, float* p, float* scores, int lane) {
+inline __device__ void RouteRow(const RouterArgs& args, const RouteTable& routes, int m, float* p, float* scores,
+                                int lane) {
   const int used = args.used;
   Probabilities(args, args.logits + int64_t{m} * (args.experts + 1), p, lane);
   bool clean = true;
