@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, kDim <= 64 ? 3 : 2)
   using Warp = WarpAttention<T, kDim>;
   constexpr int kKeys = Warp::kKeys, kTileBytes = kKeys * Warp::kRowBytes;
   extern __shared__ __align__(128) uint8_t shared[];  // two stages of keys and values
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const KvLayer& kv = args.kv;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, kDim <= 64 ? 3 : 2)
 __global__ void __launch_bounds__(kThreads) PlainKernel(const __grid_constant__ PromptAttendArgs args) {
   constexpr int kKeys = 32, kOwn = kAttentionMaxDim / 32;
   __shared__ __align__(16) float queries[kWarps][kAttentionMaxDim];
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const KvLayer& kv = args.kv;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads) PlainKernel(const __grid_constant__ 
 
 // Sums of sixteen columns, and zeros behind the last head. A thread has groups of 32 columns of a row.
 __global__ void __launch_bounds__(kThreads) FinishKernel(TermRows out, int32_t columns) {
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const int64_t row = blockIdx.x;
   for (int first = static_cast<int>(threadIdx.x) * kTermGroup; first < out.stride; first += kThreads * kTermGroup) {

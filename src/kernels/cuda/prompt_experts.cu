@@ -15,7 +15,7 @@ constexpr int kScatterOwn = 8;  // consecutive routes of a thread
 __global__ void __launch_bounds__(kCountThreads) CountKernel(PromptSortArgs args) {
   __shared__ int32_t counts[kMaxPromptExperts], chosen[kMaxPromptExperts], slots[kMaxPromptExperts];
   __shared__ int32_t offsets[kMaxPromptExperts], first_tiles[kMaxPromptExperts];
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, total = args.rows * args.used;
   for (int e = thread; e < args.experts; e += kCountThreads) counts[e] = chosen[e] = 0;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kCountThreads) CountKernel(PromptSortArgs args
 __global__ void __launch_bounds__(kScatterThreads) ScatterKernel(PromptSortArgs args) {
   constexpr int kWarps = kScatterThreads / 32;
   __shared__ int32_t warp_counts[2][kWarps];
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int expert = static_cast<int>(blockIdx.x), total = args.rows * args.used;

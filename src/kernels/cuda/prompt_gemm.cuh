@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Format>) PromptKernel(const 
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int index = static_cast<int>(blockIdx.x);
   tables.Fill(p.books.iq3xxs_grid);
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   ExpertGroup group{0, 0, index * kRows, p.rows - index * kRows};
   if (p.tiles != nullptr) {

@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(256)
     DecodeKernel(const __grid_constant__ DeviceMatrix w, Codebooks books, int32_t chunks, uint8_t* to) {
   __shared__ AnyProduct::Tables tables;  // not read: file rows
   const int lane = static_cast<int>(threadIdx.x % 32);
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const auto piece = static_cast<int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   const int wide = (w.cols + 63) / 64;

@@ -18,7 +18,7 @@ __device__ __forceinline__ float WarpSum(float v) {
 // A block a row, four columns a thread at a time.
 __global__ void __launch_bounds__(kThreads) NormKernel(PromptNormArgs args) {
   __shared__ float sums[kThreads / 32];
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t row = blockIdx.x;
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) NormKernel(PromptNormArgs args) {
 
 // Grid: columns, rows. Order and roundings are those of a decode step's fc2.
 __global__ void __launch_bounds__(kThreads) CombineKernel(PromptExpertArgs args) {
-  AllowNext();
+  LetNextStart();
   AwaitPrevious();
   const int width = args.bank.down.rows, row = static_cast<int>(blockIdx.y);
   const int column = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
