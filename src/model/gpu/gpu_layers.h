@@ -11,45 +11,12 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/decode_step.h"
 #include "kernels/cuda/expert_fetch.h"
-#include "model/gpu/device_arena.h"
 #include "model/gpu/device_weights.h"
+#include "model/gpu/step_buffers.h"
 #include "model/gpu_model.h"
-#include "plan/gpu_placement.h"
 #include "store/expert_store.h"
 
 namespace bellhop::model {
-
-inline constexpr int32_t kMaxDecodeStepRows = kernels::kMaxStepRows;
-
-// What all layers share.
-struct StepBuffers {
-  kernels::StepState state;
-  kernels::ResidualRows residual;  // norm and epsilon: of whoever reads next
-  float* qkv = nullptr;            // [rows][qkv_stride]
-  int32_t qkv_stride = 0;
-  kernels::TermRows heads;   // attention's results
-  kernels::TermRows inner;   // activations of experts, by route
-  kernels::TermRows dense;   // of dense and shared feed-forward parts
-  float* partial = nullptr;  // [routes][hidden]
-  float* router_logits = nullptr;
-  float* x_norm = nullptr;  // [rows][hidden]
-  kernels::RouteTable routes;
-  float* attention_partials = nullptr;
-  uint32_t* attention_counters = nullptr;
-  uint32_t* tile_arrivals = nullptr;  // [hidden / 16]
-  uint32_t* arrivals = nullptr;       // [2]: the router's, fc2's
-  float* logits = nullptr;            // [rows][vocab]
-  cuda::DoorbellState* doorbell = nullptr;
-  int32_t** expert_to_slot = nullptr;  // [layers]
-  int32_t* slot_tables = nullptr;      // [layers][experts]
-  uint64_t* placement = nullptr;
-  uint32_t* route_counts = nullptr;               // [layers][experts]
-  uint32_t* last_steps = nullptr;                 // alike
-  uint64_t* distinct = nullptr;                   // [layers][2]
-  int32_t experts = 0;                            // of the widest layer
-  kernels::FetchSource* fetch_sources = nullptr;  // [layers][experts]
-  kernels::StagedMisses staged_misses;
-};
 
 struct GpuLayer {
   kernels::MatVecArgs qkv, output;
@@ -68,20 +35,6 @@ struct GpuLayers {
   kernels::MatVecArgs head;
   std::vector<std::string> slow_tensors;  // without tiles
 };
-
-// kUnsupported names what the GPU backend cannot do.
-Status CheckGpuModel(const ModelSpec& spec, const store::ExpertStore& store);
-
-// Takes from the arena what a step of up to 32 rows needs; zeroed memory is expected.
-StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& options, DeviceArena* arena);
-
-// The experts of one layer as kernels see a slot: offsets of the three matrices, and the slot's bytes.
-struct SlotShape {
-  uint64_t gate = 0, up = 0, down = 0, bytes = 0;
-};
-SlotShape ShapeOfSlot(const store::ExpertView& view);
-// Of the largest expert of a layer.
-SlotShape ShapeOfSlots(const store::ExpertStore& store, LayerId layer);
 
 class PcieLanes;
 
