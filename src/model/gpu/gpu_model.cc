@@ -12,8 +12,10 @@
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "model/gpu/device_kv.h"
+#include "model/gpu/gpu_counts.h"
 #include "model/gpu/gpu_layers.h"
 #include "model/gpu/pcie_lane.h"
+#include "model/gpu/time_parts.h"
 #include "model/gpu_model.h"
 #include "moe/doorbell_service.h"
 #include "quant/codec.h"
@@ -108,7 +110,6 @@ class GpuModel final : public StepModel {
   Status CopyState();
   void FillInput(HostSpan<const StepRow> rows);
   Status CheckStepFaults(HostSpan<const StepRow> rows, MatView<const float> logits, const StepSampler* sampler) const;
-  Status FetchCounts();
 
   const manifest::Manifest& manifest_;
   ModelSpec spec_;
@@ -138,9 +139,7 @@ class GpuModel final : public StepModel {
   std::unique_ptr<moe::MissRunner> runner_, wrapped_runner_;
   std::unique_ptr<moe::DoorbellService> service_;  // null: every expert has a slot, or the GPU reads the others
 
-  moe::RouteCounts counts_;
-  std::vector<uint32_t> seen_routes_;    // [layers][experts] as last fetched
-  std::vector<uint64_t> seen_distinct_;  // [layers][2]
+  GpuCounts counts_;
   cuda::DoorbellCounters counters_base_;
   bool counts_stale_ = false;
 };
@@ -300,8 +299,7 @@ Status GpuModel::Load(sys::WorkerPool* pool, const sys::CpuCaps& caps, std::vect
                      PcieLanes::Create(spec_, store_, placement_.placement, options_.lane, caps, buffers_, *stream_));
   BELLHOP_TRY(LoadDense(notes));
   BELLHOP_TRY(StartColdPath(pool, caps, notes));
-  seen_routes_.resize(spec_.layers.size() * static_cast<size_t>(experts_));
-  seen_distinct_.resize(2 * spec_.layers.size());
+  counts_.Begin(spec_.layers.size(), experts_);
   BELLHOP_TRY(CaptureGraphs());
   // A layer that rings cannot run alone.
   const bool resident = experts_ == 0 || placement_.placement.resident() == placement_.placement.total();
@@ -311,9 +309,6 @@ Status GpuModel::Load(sys::WorkerPool* pool, const sys::CpuCaps& caps, std::vect
 
 // The parts of a step of one row, each by itself for all layers, in the middle of the context.
 Status GpuModel::TimeParts(std::vector<std::string>* notes) {
-  constexpr int kReplays = 20;
-  static constexpr const char* kNames[kStepParts] = {
-      "all parts", "begin", "QKV", "QK norm and RoPE", "attention", "output", "router", "fetch", "fc1", "fc2", "head"};
   kernels::StepInput& input = *pinned_.input;
   input.rows = 1;
   input.embeddings = pinned_.embeddings;
@@ -322,24 +317,7 @@ Status GpuModel::TimeParts(std::vector<std::string>* notes) {
   input.positions[0] = options_.base.context_tokens / 2;
   for (int32_t p = 0; p < input.max_pages; ++p) pinned_.pages[p] = p;
   quant::DecodeRow(embedding_, 0, pinned_.embeddings);
-  BELLHOP_TRY_ASSIGN(const cuda::Event begin, cuda::Event::Create(device_.get(), cuda::Event::Kind::kTiming));
-  BELLHOP_TRY_ASSIGN(const cuda::Event end, cuda::Event::Create(device_.get(), cuda::Event::Kind::kTiming));
-  std::string line = "GPU, us of a step of one row:";
-  for (int part = 0; part < kStepParts; ++part) {
-    if (part == static_cast<int>(StepPart::kFetch)) continue;
-    BELLHOP_TRY_ASSIGN(const cuda::Graph graph, cuda::Graph::Capture(*stream_, [&] {
-                         return SubmitStep(layers_, 1, true, static_cast<StepPart>(part), device_.get(),
-                                           stream_->queue());
-                       }));
-    BELLHOP_TRY_ASSIGN(cuda::GraphExec exec, cuda::GraphExec::Create(graph, *stream_));
-    BELLHOP_TRY(exec.Launch(*stream_));
-    BELLHOP_TRY(begin.Record(*stream_));
-    for (int i = 0; i < kReplays; ++i) BELLHOP_TRY(exec.Launch(*stream_));
-    BELLHOP_TRY(end.Record(*stream_));
-    BELLHOP_TRY(stream_->Synchronize());
-    BELLHOP_TRY_ASSIGN(const double ms, end.MillisecondsSince(begin));
-    line += fmt::format("{} {} {:.0f}", part == 0 ? "" : ",", kNames[part], ms * 1e3 / kReplays);
-  }
+  BELLHOP_TRY_ASSIGN(std::string line, TimeStepParts(layers_, *stream_));
   notes->push_back(std::move(line));
   // What these replays counted is no step's.
   counts_stale_ = true;
@@ -449,46 +427,16 @@ Status GpuModel::ForwardAndSample(HostSpan<const StepRow> rows, MatView<float> l
   return RunStep(rows, logits, sampler, &written);
 }
 
-Status GpuModel::FetchCounts() {
-  std::vector<uint32_t> routes(seen_routes_.size());
-  std::vector<uint64_t> distinct(seen_distinct_.size());
-  auto fetch = [&](const void* from, void* to, size_t bytes) {
-    return cuda::CopyToHost({static_cast<std::byte*>(to), bytes}, {static_cast<const std::byte*>(from), bytes},
-                            *stream_);
-  };
-  BELLHOP_TRY(fetch(buffers_.route_counts, routes.data(), routes.size() * sizeof routes[0]));
-  BELLHOP_TRY(fetch(buffers_.distinct, distinct.data(), distinct.size() * sizeof distinct[0]));
-  BELLHOP_TRY(stream_->Synchronize());
-  for (size_t l = 0; l < spec_.layers.size(); ++l) {
-    const LayerId layer(static_cast<int32_t>(l));
-    const auto experts = static_cast<size_t>(store_.experts(layer));
-    if (experts == 0) continue;
-    moe::RouteCounts::Layer totals;
-    std::vector<uint32_t> fresh(experts);
-    for (size_t e = 0; e < experts; ++e) {
-      const size_t at = l * static_cast<size_t>(experts_) + e;
-      fresh[e] = routes[at] - seen_routes_[at];
-      (placement_.placement.IsHit(layer, ExpertId(static_cast<int32_t>(e))) ? totals.hits : totals.misses) += fresh[e];
-    }
-    totals.hot_experts = distinct[2 * l] - seen_distinct_[2 * l];
-    totals.cold_experts = distinct[2 * l + 1] - seen_distinct_[2 * l + 1];
-    counts_.Accumulate(layer, fresh, totals);
-  }
-  seen_routes_ = std::move(routes);
-  seen_distinct_ = std::move(distinct);
-  return Status();
-}
-
 const moe::RouteCounts* GpuModel::counts() {
   if (experts_ == 0) return nullptr;
   // A failure poisons the device, and the next step reports it.
-  if (std::exchange(counts_stale_, false)) static_cast<void>(FetchCounts());
-  return &counts_;
+  if (std::exchange(counts_stale_, false)) static_cast<void>(counts_.Fetch(store_, buffers_, *stream_));
+  return &counts_.totals();
 }
 
 void GpuModel::ResetCounts() {
   if (counts() == nullptr) return;
-  counts_.Reset();
+  counts_.totals().Reset();
   counters_base_ = pinned_.state->counters;
 }
 
