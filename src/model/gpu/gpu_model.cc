@@ -12,6 +12,7 @@
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "model/gpu/device_kv.h"
+#include "model/gpu/expert_banks.h"
 #include "model/gpu/gpu_counts.h"
 #include "model/gpu/gpu_layers.h"
 #include "model/gpu/pcie_lane.h"
@@ -101,7 +102,6 @@ class GpuModel final : public StepModel {
  private:
   Status AllocateStep();
   Status LoadDense(std::vector<std::string>* notes);
-  Status LoadExperts(WeightUploader* uploader);
   Status StartColdPath(sys::WorkerPool* pool, const sys::CpuCaps& caps, std::vector<std::string>* notes);
   Status CaptureGraphs();
   Status TimeParts(std::vector<std::string>* notes);
@@ -121,14 +121,14 @@ class GpuModel final : public StepModel {
   cuda::MemoryLedger ledger_;
   std::unique_ptr<cuda::Device> device_;
   std::optional<cuda::Stream> stream_;
-  cuda::DeviceBuffer step_memory_, dense_memory_, bank_memory_;
+  cuda::DeviceBuffer step_memory_, dense_memory_;
   cuda::PinnedBuffer pinned_memory_, channel_memory_;
   PcieLanes pcie_;
   std::unique_ptr<DeviceKvPool> kv_;
   StepBuffers buffers_;
   Pinned pinned_;
   cuda::DoorbellChannel channel_;
-  std::vector<uint8_t*> banks_;
+  ExpertBanks banks_;
   GpuLayers layers_;
   quant::QuantView embedding_;
   float embedding_scale_ = 1;
@@ -189,8 +189,10 @@ Status GpuModel::LoadDense(std::vector<std::string>* notes) {
   DenseWeights counted(manifest_, &count, nullptr);
   BELLHOP_TRY(BuildGpuLayers(in, &counted).status());
   BELLHOP_TRY_ASSIGN(dense_memory_, cuda::DeviceBuffer::Create(device_.get(), count.used(), MemoryTag::kDenseWeights));
-  BELLHOP_TRY(LoadExperts(&uploader));
-  in.banks = banks_;
+  if (experts_ > 0) {
+    BELLHOP_TRY_ASSIGN(banks_, ExpertBanks::Create(store_, placement_, buffers_, &uploader, *stream_));
+    in.banks = banks_.bases();
+  }
   DeviceArena arena(dense_memory_.bytes().data());
   DenseWeights weights(manifest_, &arena, &uploader);
   BELLHOP_TRY_ASSIGN(layers_, BuildGpuLayers(in, &weights));
@@ -210,46 +212,6 @@ Status GpuModel::LoadDense(std::vector<std::string>* notes) {
     embedding_scale_ *= scale[0];
   }
   return Status();
-}
-
-// Copies the experts that have slots, and the tables that say where.
-Status GpuModel::LoadExperts(WeightUploader* uploader) {
-  const size_t layers = spec_.layers.size();
-  banks_.assign(layers, nullptr);
-  if (experts_ == 0) return Status();
-  uint64_t bytes = 0;
-  std::vector<uint64_t> begins;
-  for (size_t l = 0; l < layers; ++l) {
-    begins.push_back(bytes);
-    if (store_.experts(LayerId(static_cast<int32_t>(l))) == 0) continue;
-    const SlotShape shape = ShapeOfSlots(store_, LayerId(static_cast<int32_t>(l)));
-    bytes += shape.bytes * placement_.banks[l].experts.size();
-  }
-  BELLHOP_TRY_ASSIGN(bank_memory_, cuda::DeviceBuffer::Create(device_.get(), bytes, MemoryTag::kExpertWeights));
-  std::vector<int32_t> tables(layers * static_cast<size_t>(experts_), -1);
-  std::vector<int32_t*> pointers(layers);
-  for (size_t l = 0; l < layers; ++l) {
-    const LayerId layer(static_cast<int32_t>(l));
-    pointers[l] = buffers_.slot_tables + l * static_cast<size_t>(experts_);
-    if (store_.experts(layer) == 0) continue;
-    const SlotShape shape = ShapeOfSlots(store_, layer);
-    banks_[l] = reinterpret_cast<uint8_t*>(bank_memory_.bytes().data()) + begins[l];
-    const std::vector<ExpertId>& slots = placement_.banks[l].experts;
-    for (size_t s = 0; s < slots.size(); ++s) {
-      if (!slots[s].valid()) continue;
-      const store::ExpertView& view = store_.Host(layer, slots[s]);
-      uint8_t* const slot = banks_[l] + s * shape.bytes;
-      BELLHOP_TRY(uploader->Matrix(view.gate, slot + shape.gate));
-      BELLHOP_TRY(uploader->Matrix(view.up, slot + shape.up));
-      BELLHOP_TRY(uploader->Matrix(view.down, slot + shape.down));
-      tables[l * static_cast<size_t>(experts_) + slots[s].index()] = static_cast<int32_t>(s);
-    }
-  }
-  BELLHOP_TRY(uploader->Bytes(tables.data(), tables.size() * sizeof tables[0], buffers_.slot_tables));
-  BELLHOP_TRY(uploader->Bytes(pointers.data(), pointers.size() * sizeof pointers[0], buffers_.expert_to_slot));
-  const uint64_t version = 1;
-  BELLHOP_TRY(uploader->Bytes(&version, sizeof version, buffers_.placement));
-  return stream_->Synchronize();  // the tables are on this stack
 }
 
 Status GpuModel::StartColdPath(sys::WorkerPool* pool, const sys::CpuCaps& caps, std::vector<std::string>* notes) {
