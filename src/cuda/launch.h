@@ -41,7 +41,7 @@ cudaError_t Launch(const LaunchQueue& queue, const LaunchCost& cost, const Launc
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = queue.stream;
   config.attrs = &attribute;
-  config.numAttrs = shape.overlap ? 1 : 0;
+  config.numAttrs = shape.overlap && queue.overlap ? 1 : 0;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
   if (error != cudaSuccess) return error;
   ++queue.totals->launches;

@@ -16,6 +16,8 @@ struct LaunchTotals {
 struct LaunchQueue {
   CUstream_st* stream = nullptr;
   LaunchTotals* totals = nullptr;
+  // Whether kernels that can may start while the one before them ends. Not behind copies and other streams' events.
+  bool overlap = true;
 };
 
 }  // namespace bellhop::cuda

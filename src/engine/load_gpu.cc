@@ -40,7 +40,8 @@ Status TextEngineImpl::FindGpu() {
   plan_inputs_.needs.gpu = {
       .charges = {.dense_bytes = needs.dense_bytes,
                   .kv_bytes = needs.kv_bytes,
-                  .workspace_bytes = needs.workspace_bytes + decode::RowSampler::DeviceBytes(kMaxDecodeRows, vocab),
+                  .workspace_bytes =
+                      needs.workspace_bytes + needs.wave_bytes + decode::RowSampler::DeviceBytes(kMaxDecodeRows, vocab),
                   .graph_bytes = needs.graph_bytes,
                   .staging_bytes = needs.staging_bytes},
       // In the middle of a sequence.
@@ -71,6 +72,7 @@ model::GpuModelOptions TextEngineImpl::GpuOptions() const {
           .exact_terms = config_.context.act == config::ActMode::kF32,
           .deadline_ns = plan_.gpu.deadline_ns,
           .lane = plan_.gpu.lane,
+          .reads_experts = CheckPcieLane().ok(),
           .timers = config_.runtime.timers,
           .service_cpu = caller_cpu_};
 }

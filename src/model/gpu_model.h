@@ -23,9 +23,14 @@ namespace bellhop::model {
 
 struct GpuModelOptions {
   TransformerOptions base;
-  bool exact_terms = false;              // --act f32: prompts as three bf16 terms, exact to f32's last bits
-  uint64_t deadline_ns = 0;              // of a ring; 0: none
-  plan::MissLaneChoice lane;             // not read by PlanGpuModel
+  bool exact_terms = false;   // --act f32: prompts as three bf16 terms, exact to f32's last bits
+  uint64_t deadline_ns = 0;   // of a ring; 0: none
+  plan::MissLaneChoice lane;  // not read by PlanGpuModel
+  // Prompts' misses: whether the device may read experts where they lie, if that turns out to be possible; else they
+  // are copied by way of pinned memory, also where the lane is the CPU's. And the size of each of two banks that they
+  // go through, which grows to that of one expert.
+  bool reads_experts = false;
+  uint64_t wave_bytes = uint64_t{32} << 20;
   bool timers = false;                   // time the parts of a step
   int service_cpu = -1;                  // for the doorbell's thread, the pool's worker 0; -1: any
   cuda::MemoryLedger* ledger = nullptr;  // that the model's memory is charged to; null: one of its own
@@ -37,6 +42,7 @@ struct GpuModelOptions {
 struct GpuModelNeeds {
   uint64_t dense_bytes = 0, kv_bytes = 0, workspace_bytes = 0, graph_bytes = 0;
   uint64_t staging_bytes = 0;  // with misses, when their lane is not the CPU's
+  uint64_t wave_bytes = 0;     // with misses
   uint64_t host_bytes = 0;     // of host memory: the cold path's workspace and pinned pages
 };
 

@@ -38,6 +38,14 @@ struct FetchPlan {
   StagedMisses misses;
   StagingBank staging;
   MatrixPlan matrices[3];
+  const int32_t* route_offsets;
+  uint64_t* fetched;
+
+  __device__ bool Reads(int32_t staged) const {
+    if (route_offsets == nullptr) return true;
+    const int32_t expert = misses.experts[staged];
+    return route_offsets[expert] != route_offsets[expert + 1];
+  }
 };
 
 struct Unit {
@@ -142,16 +150,27 @@ __global__ void __launch_bounds__(kThreads) FetchKernel(FetchPlan plan) {
   LetNextStart();
   AwaitPrevious();
   const MatrixPlan* const m = plan.matrices;
-  const int total = *plan.misses.count * (m[0].units() + m[1].units() + m[2].units());
-  const int step = static_cast<int>(gridDim.x);
-  int index = static_cast<int>(blockIdx.x);
+  const int misses = *plan.misses.count, per_expert = m[0].units() + m[1].units() + m[2].units();
+  if (plan.fetched != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
+    uint64_t read = 0;
+    for (int i = 0; i < misses; ++i) read += plan.Reads(i) ? 1 : 0;
+    cuda::AddToTotal(plan.fetched, read);
+  }
+  const int total = misses * per_expert, step = static_cast<int>(gridDim.x);
+  // From `index` on, the block's first unit of an expert that is read.
+  auto from = [&](int index) {
+    while (index < total && !plan.Reads(index / per_expert)) index += step;
+    return index;
+  };
+  int index = from(static_cast<int>(blockIdx.x));
   if (index >= total) return;
   Unit unit = UnitOf(plan, index), next;
   StartLoad(plan, unit, stages);
   __pipeline_commit();
-  for (int stage = 0; index < total; index += step, stage ^= 1) {
-    if (index + step < total) {
-      next = UnitOf(plan, index + step);
+  for (int stage = 0; index < total; stage ^= 1) {
+    index = from(index + step);
+    if (index < total) {
+      next = UnitOf(plan, index);
       StartLoad(plan, next, stages + (stage ^ 1) * kStageBytes);
     }
     __pipeline_commit();
@@ -214,7 +233,7 @@ bool CanFetch(const FetchArgs& args) {
 }
 
 cudaError_t LaunchExpertFetch(const FetchArgs& args, int32_t bucket, const cuda::LaunchQueue& queue) {
-  FetchPlan plan{args.sources, args.misses, args.staging, {}};
+  FetchPlan plan{args.sources, args.misses, args.staging, {}, args.route_offsets, args.fetched};
   if (!CutAll(args, &plan)) return cudaErrorInvalidValue;
   constexpr auto kShared = static_cast<uint32_t>(kStages * kStageBytes);
   const cudaError_t error =

@@ -24,6 +24,9 @@ struct FetchArgs {
   StagingBank staging;
   InnerRange inner;
   int32_t used = 0, experts = 0;  // of the layer: what a step can miss at most
+  // [experts + 1], where each expert's routes begin (PromptSortArgs): those without routes are not read. Null: all are.
+  const int32_t* route_offsets = nullptr;
+  uint64_t* fetched = nullptr;  // [1], += experts that are read; null: not wanted
 };
 // False: matrices whose rows are too short or too odd to be cut (InnerStep). Addresses are not looked at.
 bool CanFetch(const FetchArgs& args);

@@ -101,6 +101,27 @@ class ExpertFetchTest : public GpuTest {
           << count << " misses, byte " << differs.first - got.begin() << " of slots of " << at.bytes << ", up at "
           << at.up << ", down at " << at.down;
     }
+    FetchArgs some = FetchOf(lane, bank, 2, shape.experts);
+    some.route_offsets = rig().Upload(std::vector<int32_t>{0, 3, 3, 4, 4, 9});  // 0, 2 and 4 have routes
+    some.fetched = rig().Upload(std::vector<uint64_t>{7});
+    const std::vector<int32_t> all = {0, 1, 2, 3};
+    const int32_t count = 4;
+    rig().Copy(lane.misses.experts, all.data(), all.size() * sizeof(int32_t));
+    rig().Copy(lane.misses.count, &count, sizeof(count));
+    const auto before = rig().Download(lane.staging.base, Size(kSlots * at.bytes));
+    ASSERT_EQ(LaunchExpertFetch(some, 1, rig().queue()), cudaSuccess);
+    const auto got = rig().Download(lane.staging.base, Size(kSlots * at.bytes));
+    for (int32_t i = 0; i < count; ++i) {
+      std::vector<uint8_t> want(before.begin() + i * at.bytes, before.begin() + (i + 1) * at.bytes);
+      if (i % 2 == 0) {
+        const size_t e = Size(i);
+        Expect(experts.gate[e], inner.begin, inner.end, 0, shape.hidden, want.data() + at.gate);
+        Expect(experts.up[e], inner.begin, inner.end, 0, shape.hidden, want.data() + at.up);
+        Expect(experts.down[e], 0, shape.hidden, inner.begin, inner.end, want.data() + at.down);
+      }
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), got.begin() + i * at.bytes)) << "slot " << i;
+    }
+    EXPECT_EQ(rig().Download(some.fetched, 1)[0], 9u);
     rig().FreeMemory();
   }
 

@@ -15,10 +15,12 @@ constexpr int kScatterOwn = 8;  // consecutive routes of a thread
 __global__ void __launch_bounds__(kCountThreads) CountKernel(PromptSortArgs args) {
   __shared__ int32_t counts[kMaxPromptExperts], chosen[kMaxPromptExperts], slots[kMaxPromptExperts];
   __shared__ int32_t offsets[kMaxPromptExperts], first_tiles[kMaxPromptExperts];
+  __shared__ int32_t used[2];  // experts in slots, others
   LetNextStart();
   AwaitPrevious();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, total = args.rows * args.used;
   for (int e = thread; e < args.experts; e += kCountThreads) counts[e] = chosen[e] = 0;
+  if (thread < 2) used[thread] = 0;
   __syncthreads();
   for (int r = thread; r < total; r += kCountThreads) {
     const int e = args.routes.ids[r], slot = args.routes.slots[r];
@@ -56,6 +58,7 @@ __global__ void __launch_bounds__(kCountThreads) CountKernel(PromptSortArgs args
   for (int e = thread; e < args.experts; e += kCountThreads) {
     args.offsets[e] = offsets[e];
     if (args.route_counts != nullptr) args.route_counts[e] += static_cast<uint32_t>(chosen[e]);
+    if (chosen[e] > 0) atomicAdd_block(&used[counts[e] > 0 && slots[e] < args.first_staging ? 0 : 1], 1);
     const int32_t tiles = (counts[e] + kPromptTileRows - 1) / kPromptTileRows;
     for (int i = 0; i < tiles; ++i) {
       const int32_t done = i * kPromptTileRows, left = counts[e] - done;
@@ -63,6 +66,9 @@ __global__ void __launch_bounds__(kCountThreads) CountKernel(PromptSortArgs args
                                                left < kPromptTileRows ? left : kPromptTileRows};
     }
   }
+  __syncthreads();
+  if (args.distinct != nullptr && thread < 2)
+    cuda::AddToTotal(&args.distinct[thread], static_cast<uint64_t>(used[thread]));
 }
 
 // A block an expert: its routes, in ascending order.
@@ -115,6 +121,8 @@ PromptProduct Product(const PromptExpertArgs& args) {
   p.staging = args.bank.staging;
   if (args.all_rows) return p;
   p.used = args.used;
+  p.first_slot = args.first_slot;
+  p.end_slot = args.end_slot;
   p.tiles = args.routes.tiles;
   p.tile_count = args.routes.tile_count;
   p.order = args.routes.order;

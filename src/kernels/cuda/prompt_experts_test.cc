@@ -206,10 +206,13 @@ class PromptExpertsTest : public GpuTest {
     sort.experts = c.experts;
     sort.offsets = rig().Poisoned<int32_t>(Size(c.experts + 1));
     sort.route_counts = rig().Upload(std::vector<uint32_t>(Size(c.experts), 1000));
+    sort.distinct = rig().Upload(std::vector<uint64_t>{20, 30});
+    sort.first_staging = kFirstStaging;
     ASSERT_EQ(LaunchPromptSort(sort, rig().queue()), cudaSuccess);
     order_.clear();
     std::vector<ExpertGroup> tiles;
     std::vector<uint32_t> counts(Size(c.experts), 1000);
+    std::vector<uint64_t> distinct = {20, 30};
     for (int32_t e = 0; e < c.experts; ++e) {
       const auto first = static_cast<int32_t>(order_.size());
       for (int32_t r = 0; r < routes; ++r) {
@@ -217,6 +220,7 @@ class PromptExpertsTest : public GpuTest {
         counts[Size(e)] += routes_.slots[Size(r)] != cuda::kDroppedRoute ? 1 : 0;
         if (routes_.slots[Size(r)] >= 0) order_.push_back(r);
       }
+      if (counts[Size(e)] > 1000) ++distinct[slot_of_[Size(e)] >= 0 && slot_of_[Size(e)] < kFirstStaging ? 0 : 1];
       const auto end = static_cast<int32_t>(order_.size());
       for (int32_t at = first; at < end; at += kPromptTileRows) {
         tiles.push_back({slot_of_[Size(e)], e, at, std::min(kPromptTileRows, end - at)});
@@ -224,6 +228,7 @@ class PromptExpertsTest : public GpuTest {
     }
     EXPECT_LE(static_cast<int32_t>(tiles.size()), PromptTiles(routes, c.experts));
     EXPECT_EQ(rig().Download(sort.route_counts, Size(c.experts)), counts);
+    EXPECT_EQ(rig().Download(sort.distinct, 2), distinct);
     ASSERT_EQ(Size(rig().Download(args_.routes.tile_count, 1)[0]), tiles.size());
     const auto got_tiles = rig().Download(args_.routes.tiles, tiles.size());
     for (size_t i = 0; i < tiles.size(); ++i) {
@@ -310,7 +315,8 @@ class PromptExpertsTest : public GpuTest {
     EXPECT_LE(RelativeL2(rig().Download(args_.residual, want.size()), want), 1e-6) << "combined";
   }
 
-  // The same rows in two chunks: the same bits, although other rows share their experts' tiles.
+  // The same rows in two chunks, and slots in two launches: the same bits, although other rows share their experts'
+  // tiles.
   void CheckBounds(const ExpertsCase& c) {
     if (c.rows < 2) return;
     const auto whole = rig().Download(args_.residual, Size(int64_t{c.rows} * c.hidden));
@@ -339,8 +345,13 @@ class PromptExpertsTest : public GpuTest {
         sort.offsets = rig().Poisoned<int32_t>(Size(c.experts + 1));
         ASSERT_EQ(LaunchPromptSort(sort, rig().queue()), cudaSuccess);
       }
-      ASSERT_EQ(LaunchPromptFc1(args, rig().queue()), cudaSuccess);
-      ASSERT_EQ(LaunchPromptFc2(args, rig().queue()), cudaSuccess);
+      for (const bool second : {false, true}) {
+        if (c.all_rows && second) break;
+        args.first_slot = second ? c.experts : 0;
+        args.end_slot = second ? INT32_MAX : c.experts;
+        ASSERT_EQ(LaunchPromptFc1(args, rig().queue()), cudaSuccess);
+        ASSERT_EQ(LaunchPromptFc2(args, rig().queue()), cudaSuccess);
+      }
       if (c.all_rows) continue;
       ASSERT_EQ(LaunchPromptCombine(args, rig().queue()), cudaSuccess);
     }

@@ -295,6 +295,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Format>) PromptKernel(const 
   if (p.tiles != nullptr) {
     if (index >= *p.tile_count) return;
     group = p.tiles[index];
+    if (group.slot < p.first_slot || group.slot >= p.end_slot) return;
   }
   if (thread < kRows) {
     const bool have = thread < group.count;

@@ -18,7 +18,8 @@ struct PromptProduct {
   const int32_t* tile_count = nullptr;
   const int32_t* order = nullptr;
   int32_t max_tiles = 0;
-  int32_t experts = 1;  // for the declared bytes
+  int32_t first_slot = 0, end_slot = INT32_MAX;  // tiles of other slots are left alone
+  int32_t experts = 1;                           // for the declared bytes
   int32_t used = 1;
   bool gathers = false;   // x by row; else by place in `order`
   bool scatters = false;  // results by route; else by place

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads) ChooseKernel(const __grid_constant__
     r.routes.slots[route] = bad || slot >= 0 ? slot : cuda::kMissRoute;
   }
   if (lane != 0) return;
-  if (bad && args.bad_rows != nullptr) atomicAdd(args.bad_rows, 1u);
+  if (bad && args.bad_row != nullptr) atomicMax(args.bad_row, ~static_cast<uint32_t>(row));
   if (!r.shared_gate) return;
   const float gate = r.logits[int64_t{row} * (r.experts + 1) + r.experts];
   r.routes.shared_weights[row] = 1.0f / (1.0f + expf(-gate));

@@ -88,7 +88,7 @@ class PromptRouterTest : public GpuTest {
     args.router.routes.shared_weights = rig().Poisoned<float>(Size(rows + 1));
     args.rows = rows;
     args.inverse_rms = inverse + first;
-    args.bad_rows = rig().Upload(std::vector<uint32_t>{10});
+    args.bad_row = rig().Zeroed<uint32_t>(1);
     EXPECT_EQ(LaunchPromptRouter(args, rig().queue()), cudaSuccess);
     Results r;
     r.logits = rig().Download(args.router.logits, Size((rows + 1) * (c.experts + 1)));
@@ -103,7 +103,7 @@ class PromptRouterTest : public GpuTest {
     for (int32_t e = 0; e <= c.experts; ++e) EXPECT_TRUE(std::isnan(r.logits[Size(rows * (c.experts + 1) + e)]));
     r.ids.pop_back(), r.slots.pop_back(), r.weights.pop_back();
     const bool has_bad = c.bad_row >= first && c.bad_row < first + rows;
-    EXPECT_EQ(rig().Download(args.bad_rows, 1)[0], has_bad ? 11u : 10u);
+    EXPECT_EQ(rig().Download(args.bad_row, 1)[0], has_bad ? ~static_cast<uint32_t>(c.bad_row - first) : 0u);
     return r;
   }
 

@@ -51,7 +51,9 @@ struct PromptRouterArgs {
   RouterArgs router;
   int32_t rows = 0;
   const float* inverse_rms = nullptr;  // [rows], PromptNormArgs
-  uint32_t* bad_rows = nullptr;        // [1], += rows that have a weight that is no number; their routes are dropped
+  // [1], raised to ~m by each row m that has a weight that is no number: from zero, to that of the first such row.
+  // Their routes are dropped.
+  uint32_t* bad_row = nullptr;
 };
 cudaError_t LaunchPromptRouter(const PromptRouterArgs& args, const cuda::LaunchQueue& queue);
 
@@ -76,6 +78,9 @@ struct PromptSortArgs {
   int32_t rows = 0, used = 0, experts = 0;  // experts <= kMaxPromptExperts
   int32_t* offsets = nullptr;               // [experts + 1], scratch
   uint32_t* route_counts = nullptr;         // [experts], += routes of each, misses too; null: not wanted
+  // [2], += experts that have routes: those with a slot below first_staging, and others; null: not wanted.
+  uint64_t* distinct = nullptr;
+  int32_t first_staging = INT32_MAX;
 };
 inline constexpr int32_t kMaxPromptExperts = 1024;
 cudaError_t LaunchPromptSort(const PromptSortArgs& args, const cuda::LaunchQueue& queue);
@@ -85,6 +90,9 @@ struct PromptExpertArgs {
   int32_t rows = 0, used = 1, experts = 0;
   bool all_rows = false;  // a dense or shared feed-forward part: used = 1, slot 0, no routes
   PromptRoutes routes;
+  // Fc1 and fc2 of routes to these slots alone: hits and each wave of misses have launches of their own. Not of
+  // all_rows.
+  int32_t first_slot = 0, end_slot = INT32_MAX;
   Codebooks books;
   TermRows x;
   TermRows hidden;  // [rows * used], by place in `order`: between fc1 and fc2

@@ -254,7 +254,7 @@ class Builder {
     router.placement = b_.placement;
     router.route_counts = b_.route_counts + static_cast<int64_t>(l) * b_.experts;
     router.last_steps = b_.last_steps + static_cast<int64_t>(l) * b_.experts;
-    router.distinct = b_.distinct + 2 * static_cast<int64_t>(l);
+    router.distinct = b_.totals + kLayerTotals * static_cast<int64_t>(l) + kDecodeDistinct;
     router.channel = in_.channel;
     router.doorbell = b_.doorbell;
     layer->router = router;

@@ -15,12 +15,12 @@
 #include "model/gpu/expert_banks.h"
 #include "model/gpu/gpu_counts.h"
 #include "model/gpu/gpu_layers.h"
+#include "model/gpu/gpu_prompt.h"
 #include "model/gpu/pcie_lane.h"
 #include "model/gpu/time_parts.h"
+#include "model/gpu/token_embedding.h"
 #include "model/gpu_model.h"
 #include "moe/doorbell_service.h"
-#include "quant/codec.h"
-#include "store/tensor_view.h"
 
 namespace bellhop::model {
 namespace {
@@ -130,8 +130,8 @@ class GpuModel final : public StepModel {
   cuda::DoorbellChannel channel_;
   ExpertBanks banks_;
   GpuLayers layers_;
-  quant::QuantView embedding_;
-  float embedding_scale_ = 1;
+  std::unique_ptr<GpuPrompt> prompt_;  // null: prompts run in the decode class
+  TokenEmbedding embedding_;
   std::array<std::array<std::optional<cuda::GraphExec>, 2>, kBuckets> graphs_;  // [rows][with head]
 
   std::unique_ptr<moe::CpuContext> cpu_;
@@ -203,14 +203,7 @@ Status GpuModel::LoadDense(std::vector<std::string>* notes) {
                                  layers_.slow_tensors.size(), layers_.slow_tensors.front(),
                                  layers_.slow_tensors.size() > 1 ? ", ..." : ""));
   }
-  const manifest::Tensor& embedding = manifest_.tensors[static_cast<size_t>(spec_.embedding)];
-  BELLHOP_TRY_ASSIGN(embedding_, store::MatrixView(embedding));
-  embedding_scale_ = spec_.embedding_scale;
-  if (spec_.embedding_weight_scale >= 0) {
-    BELLHOP_TRY_ASSIGN(const std::vector<float> scale,
-                       store::DecodeSmall(manifest_.tensors[static_cast<size_t>(spec_.embedding_weight_scale)], 1));
-    embedding_scale_ *= scale[0];
-  }
+  BELLHOP_TRY_ASSIGN(embedding_, TokenEmbedding::Create(manifest_, spec_));
   return Status();
 }
 
@@ -259,13 +252,29 @@ Status GpuModel::Load(sys::WorkerPool* pool, const sys::CpuCaps& caps, std::vect
   // Before the weights: a lane that cannot be had fails early.
   BELLHOP_TRY_ASSIGN(pcie_,
                      PcieLanes::Create(spec_, store_, placement_.placement, options_.lane, caps, buffers_, *stream_));
+  BELLHOP_TRY_ASSIGN(prompt_, GpuPrompt::Create({.spec = spec_,
+                                                 .store = store_,
+                                                 .placement = placement_.placement,
+                                                 .options = options_,
+                                                 .step = buffers_,
+                                                 .stream = *stream_,
+                                                 .pool = pool,
+                                                 .registered = pcie_.registered(),
+                                                 .pinned_logits = pinned_.logits},
+                                                notes));
   BELLHOP_TRY(LoadDense(notes));
+  if (prompt_ != nullptr) BELLHOP_TRY(prompt_->Bind(layers_, &embedding_));
   BELLHOP_TRY(StartColdPath(pool, caps, notes));
   counts_.Begin(spec_.layers.size(), experts_);
   BELLHOP_TRY(CaptureGraphs());
   // A layer that rings cannot run alone.
   const bool resident = experts_ == 0 || placement_.placement.resident() == placement_.placement.total();
   if (options_.timers && resident) BELLHOP_TRY(TimeParts(notes));
+  // What this has counted is no step's.
+  counts_stale_ = true;
+  BELLHOP_TRY(CopyState());
+  BELLHOP_TRY(stream_->Synchronize());
+  ResetCounts();
   return Status();
 }
 
@@ -278,14 +287,13 @@ Status GpuModel::TimeParts(std::vector<std::string>* notes) {
   input.max_pages = static_cast<int32_t>(CeilDiv(options_.base.context_tokens, kernels::kKvPageTokens));
   input.positions[0] = options_.base.context_tokens / 2;
   for (int32_t p = 0; p < input.max_pages; ++p) pinned_.pages[p] = p;
-  quant::DecodeRow(embedding_, 0, pinned_.embeddings);
+  embedding_.Decode(0, pinned_.embeddings);
   BELLHOP_TRY_ASSIGN(std::string line, TimeStepParts(layers_, *stream_));
   notes->push_back(std::move(line));
-  // What these replays counted is no step's.
-  counts_stale_ = true;
-  BELLHOP_TRY(CopyState());
-  BELLHOP_TRY(stream_->Synchronize());
-  ResetCounts();
+  if (prompt_ != nullptr) {
+    BELLHOP_TRY_ASSIGN(std::string chunk, prompt_->TimeParts());
+    notes->push_back(std::move(chunk));
+  }
   return Status();
 }
 
@@ -308,10 +316,7 @@ void GpuModel::FillInput(HostSpan<const StepRow> rows) {
     const std::vector<int32_t>& pages = rows[m].sequence->pages();
     const size_t used = static_cast<size_t>(rows[m].position / kernels::kKvPageTokens) + 1;
     std::copy_n(pages.begin(), std::min(used, pages.size()), pinned_.pages + m * static_cast<size_t>(input.max_pages));
-    float* const row = pinned_.embeddings + static_cast<int64_t>(m) * spec_.hidden;
-    quant::DecodeRow(embedding_, rows[m].token, row);
-    if (embedding_scale_ == 1) continue;
-    for (int64_t c = 0; c < spec_.hidden; ++c) row[c] *= embedding_scale_;
+    embedding_.Decode(rows[m].token, pinned_.embeddings + static_cast<int64_t>(m) * spec_.hidden);
   }
 }
 
@@ -369,11 +374,14 @@ Status GpuModel::RunStep(HostSpan<const StepRow> rows, MatView<float> logits, St
   return Status();
 }
 
-// Both numeric classes run in the decode class, in steps of at most 32 rows: a prompt's row does not depend on where it
-// is cut.
-Status GpuModel::Forward(moe::NumericClass, HostSpan<const StepRow> rows, MatView<float> logits) {
+// Rows of the decode class run in steps of at most 32.
+Status GpuModel::Forward(moe::NumericClass numeric_class, HostSpan<const StepRow> rows, MatView<float> logits) {
   BELLHOP_TRY(CheckStep(spec_, options_.base, rows));
   int64_t written = 0;
+  if (numeric_class == moe::NumericClass::kPrompt && prompt_ != nullptr) {
+    counts_stale_ = true;
+    return prompt_->Forward(rows, logits, &written);
+  }
   for (size_t at = 0; at < rows.size(); at += kMaxDecodeStepRows) {
     const size_t count = std::min<size_t>(kMaxDecodeStepRows, rows.size() - at);
     BELLHOP_TRY(RunStep(rows.subspan(at, count), logits, nullptr, &written));
@@ -398,19 +406,20 @@ const moe::RouteCounts* GpuModel::counts() {
 
 void GpuModel::ResetCounts() {
   if (counts() == nullptr) return;
-  counts_.totals().Reset();
+  counts_.Reset();
   counters_base_ = pinned_.state->counters;
 }
 
 StepModelTraffic GpuModel::Traffic() {
   if (experts_ == 0) return {};
-  const std::vector<moe::RouteCounts::Layer>& layers = counts()->per_layer();
+  counts();
   uint64_t pcie_bytes = 0;
-  for (size_t l = 0; l < layers.size(); ++l) {
-    if (pcie_.gpu_share(l) == 0) continue;
+  for (size_t l = 0; l < counts_.misses().size(); ++l) {
+    const GpuCounts::Misses& misses = counts_.misses()[l];
+    const double read = static_cast<double>(misses.decode) * pcie_.gpu_share(l) + static_cast<double>(misses.fetched);
+    if (read == 0) continue;
     const LayerId layer(static_cast<int32_t>(l));
-    const auto cold = static_cast<double>(layers[l].cold_experts * store_.LayerBytes(layer));
-    pcie_bytes += static_cast<uint64_t>(cold / store_.experts(layer) * pcie_.gpu_share(l));
+    pcie_bytes += static_cast<uint64_t>(read * static_cast<double>(store_.LayerBytes(layer)) / store_.experts(layer));
   }
   const cuda::DoorbellCounters& now = pinned_.state->counters;
   return {.rings = now.rings - counters_base_.rings,
@@ -427,7 +436,9 @@ Result<GpuModelNeeds> PlanGpuModel(const manifest::Manifest& manifest, const Mod
   GpuModelNeeds needs;
   DeviceArena step;
   const StepBuffers buffers = TakeStepBuffers(spec, options, &step);
-  needs.workspace_bytes = step.used() + WeightUploader::StagingBytes();
+  const GpuPrompt::Needs prompt = GpuPrompt::PlanFor(spec, store, options);
+  needs.workspace_bytes = step.used() + prompt.workspace_bytes + WeightUploader::StagingBytes();
+  needs.wave_bytes = prompt.wave_bytes;
   const KvLayout kv = KvLayout::Create(KvShapes(spec), options.base.kv_type);
   needs.staging_bytes = StagingBankBytes(spec, store);
   needs.kv_bytes = kv.BytesFor(KvPageCount(options.base));
@@ -445,7 +456,7 @@ Result<GpuModelNeeds> PlanGpuModel(const manifest::Manifest& manifest, const Mod
   BELLHOP_TRY(BuildGpuLayers(in, &weights).status());
   needs.dense_bytes = dense.used();
   needs.graph_bytes = kGraphBytes;
-  needs.host_bytes = Pinned::Bytes(spec, options.base);
+  needs.host_bytes = Pinned::Bytes(spec, options.base) + prompt.host_bytes;
   return needs;
 }
 

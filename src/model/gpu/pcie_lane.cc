@@ -12,8 +12,6 @@ namespace bellhop::model {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-// A number that no slot of a bank has: there are as many as experts at most.
-constexpr int32_t kFirstStagingSlot = 1 << 20;
 
 bool HasMisses(const plan::Placement& placement, LayerId layer) {
   return placement.resident(layer) < placement.experts(layer);
@@ -90,14 +88,16 @@ Status PcieLanes::ChooseParts(const ModelSpec& spec, const store::ExpertStore& s
   return Status();
 }
 
-Status PcieLanes::Register(const store::ExpertStore& store, const plan::Placement& placement, cuda::Device* device) {
+Result<std::vector<cuda::RegisteredHost>> RegisterMisses(const store::ExpertStore& store,
+                                                         const plan::Placement& placement, cuda::Device* device) {
+  std::vector<cuda::RegisteredHost> all;
   for (const cuda::AddressRange& pages : cuda::MergedPages(RangesOfMisses(store, placement), kPageBytes)) {
     const HostSpan<const std::byte> memory(reinterpret_cast<const std::byte*>(pages.begin), pages.end - pages.begin);
     BELLHOP_TRY_ASSIGN(cuda::RegisteredHost registered,
                        cuda::RegisteredHost::Create(device, memory, MemoryTag::kExpertWeights));
-    registered_.push_back(std::move(registered));
+    all.push_back(std::move(registered));
   }
-  return Status();
+  return all;
 }
 
 Result<PcieLanes> PcieLanes::Create(const ModelSpec& spec, const store::ExpertStore& store,
@@ -112,7 +112,7 @@ Result<PcieLanes> PcieLanes::Create(const ModelSpec& spec, const store::ExpertSt
   if (std::all_of(lanes.gpu_shares_.begin(), lanes.gpu_shares_.end(), [](double share) { return share == 0; })) {
     return lanes;
   }
-  BELLHOP_TRY(lanes.Register(store, placement, &stream.device()));
+  BELLHOP_TRY_ASSIGN(lanes.registered_, RegisterMisses(store, placement, &stream.device()));
   auto staging = cuda::DeviceBuffer::Create(&stream.device(), StagingBankBytes(spec, store), MemoryTag::kStaging);
   if (!staging.ok()) return staging.status().WithContext("misses read over PCIe (or use --miss-lane cpu)");
   lanes.staging_ = std::move(staging).value();

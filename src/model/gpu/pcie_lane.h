@@ -11,6 +11,7 @@
 #include "cuda/stream.h"
 #include "kernels/cuda/expert_fetch.h"
 #include "model/gpu/gpu_layers.h"
+#include "model/gpu/prompt_waves.h"
 #include "model/gpu_model.h"
 #include "model/spec.h"
 #include "plan/gpu_placement.h"
@@ -24,6 +25,10 @@ uint64_t StagingBankBytes(const ModelSpec& spec, const store::ExpertStore& store
 
 // Half-open ranges of the host memory of all experts of layers that have misses.
 std::vector<cuda::AddressRange> RangesOfMisses(const store::ExpertStore& store, const plan::Placement& placement);
+
+// Registers that memory, so that the device reads it where it lies. All of it or nothing.
+Result<std::vector<cuda::RegisteredHost>> RegisterMisses(const store::ExpertStore& store,
+                                                         const plan::Placement& placement, cuda::Device* device);
 
 class PcieLanes {
  public:
@@ -42,11 +47,12 @@ class PcieLanes {
   bool rings() const { return rings_; }
   // Of a layer's misses, what the GPU reads.
   double gpu_share(size_t layer) const { return gpu_shares_[layer]; }
+  // The memory of RangesOfMisses is registered.
+  bool registered() const { return !registered_.empty(); }
 
  private:
   Status ChooseParts(const ModelSpec& spec, const store::ExpertStore& store, const plan::Placement& placement,
                      const plan::MissLaneChoice& lane, const sys::CpuCaps& caps);
-  Status Register(const store::ExpertStore& store, const plan::Placement& placement, cuda::Device* device);
 
   std::vector<cuda::RegisteredHost> registered_;
   cuda::DeviceBuffer staging_;

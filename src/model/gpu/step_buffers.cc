@@ -132,7 +132,7 @@ StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& option
   b.placement = arena->Take<uint64_t>(1);
   b.route_counts = arena->Take<uint32_t>(count(layers * s.experts));
   b.last_steps = arena->Take<uint32_t>(count(layers * s.experts));
-  b.distinct = arena->Take<uint64_t>(count(2 * layers));
+  b.totals = arena->Take<uint64_t>(count(kLayerTotals * layers));
   b.fetch_sources = arena->Take<kernels::FetchSource>(count(layers * s.experts));
   b.staged_misses.experts = arena->Take<int32_t>(count(std::min<int64_t>(routes, s.experts)));
   b.staged_misses.count = arena->Take<int32_t>(1);

@@ -15,6 +15,10 @@ namespace bellhop::model {
 
 inline constexpr int32_t kMaxDecodeStepRows = kernels::kMaxStepRows;
 
+// What a layer counts beside its routes. Experts with a slot and without that were run, each step or chunk counted
+// once; of the prompts' misses, those that were fetched.
+inline constexpr int kDecodeDistinct = 0, kPromptDistinct = 2, kFetchedTotal = 4, kLayerTotals = 5;
+
 // What all layers share.
 struct StepBuffers {
   kernels::StepState state;
@@ -39,7 +43,7 @@ struct StepBuffers {
   uint64_t* placement = nullptr;
   uint32_t* route_counts = nullptr;               // [layers][experts]
   uint32_t* last_steps = nullptr;                 // alike
-  uint64_t* distinct = nullptr;                   // [layers][2]
+  uint64_t* totals = nullptr;                     // [layers][kLayerTotals]
   int32_t experts = 0;                            // of the widest layer
   kernels::FetchSource* fetch_sources = nullptr;  // [layers][experts]
   kernels::StagedMisses staged_misses;
