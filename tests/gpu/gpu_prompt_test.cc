@@ -72,7 +72,8 @@ class GpuPromptTest : public testing::Test {
   }
 
   // Logits of the prompt's last kWanted rows, computed in chunks of these sizes, in turn.
-  std::vector<float> Run(model::StepModel* model, const std::vector<int32_t>& chunks) {
+  std::vector<float> Run(model::StepModel* model, const std::vector<int32_t>& chunks,
+                         moe::NumericClass numeric_class = moe::NumericClass::kPrompt) {
     auto sequence = model->NewSequence();
     const auto vocab = static_cast<size_t>(spec_.vocab);
     std::vector<float> logits(kWanted * vocab);
@@ -88,8 +89,8 @@ class GpuPromptTest : public testing::Test {
             {sequence.get(), position, tokens_[static_cast<size_t>(position)], position >= kPrompt - kWanted});
         own += step.back().want_logits ? 1 : 0;
       }
-      const Status status = model->Forward(moe::NumericClass::kPrompt, step,
-                                           {logits.data() + wanted * spec_.vocab, own, spec_.vocab, spec_.vocab});
+      const Status status =
+          model->Forward(numeric_class, step, {logits.data() + wanted * spec_.vocab, own, spec_.vocab, spec_.vocab});
       EXPECT_TRUE(status.ok()) << status.ToString();
       if (!status.ok()) return logits;
       sequence->Accept(rows);
@@ -99,13 +100,13 @@ class GpuPromptTest : public testing::Test {
     return logits;
   }
 
-  std::vector<float> OnTheCpu() {
+  std::vector<float> OnTheCpu(moe::NumericClass numeric_class) {
     const auto cold = plan::Placement::AllCold(ExpertsPerLayer());
     std::vector<std::string> notes;
     auto cpu = model::Transformer::Create(manifest_, spec_, *store_, cold, pool_.get(), sys::DetectCpu(), options_.base,
                                           &notes);
     EXPECT_TRUE(cpu.ok()) << cpu.status().ToString();
-    return cpu.ok() ? Run(cpu->get(), {kPrompt}) : std::vector<float>();
+    return cpu.ok() ? Run(cpu->get(), {kPrompt}, numeric_class) : std::vector<float>();
   }
   std::vector<int32_t> ExpertsPerLayer() const {
     std::vector<int32_t> experts;
@@ -113,18 +114,22 @@ class GpuPromptTest : public testing::Test {
     return experts;
   }
 
-  // The worst row.
-  double RelativeL2(const std::vector<float>& got, const std::vector<float>& want) const {
-    const auto vocab = static_cast<size_t>(spec_.vocab);
+  static double RelativeL2(const std::vector<float>& got, const std::vector<float>& want) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      error += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
+      norm += double{want[i]} * want[i];
+    }
+    return std::sqrt(error / norm);
+  }
+  double WorstRow(const std::vector<float>& got, const std::vector<float>& want) const {
+    const auto vocab = static_cast<std::ptrdiff_t>(spec_.vocab);
     double worst = 0;
-    for (size_t row = 0; row < kWanted; ++row) {
-      double error = 0, norm = 0;
-      for (size_t i = row * vocab; i < (row + 1) * vocab; ++i) {
-        error += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
-        norm += double{want[i]} * want[i];
-      }
-      const double relative = std::sqrt(error / norm);
-      worst = relative > worst || std::isnan(relative) ? relative : worst;
+    for (std::ptrdiff_t row = 0; row < kWanted; ++row) {
+      const auto of = [&](const std::vector<float>& all) {
+        return std::vector<float>(all.begin() + row * vocab, all.begin() + (row + 1) * vocab);
+      };
+      worst = std::max(worst, RelativeL2(of(got), of(want)));
     }
     return worst;
   }
@@ -144,8 +149,10 @@ class GpuPromptTest : public testing::Test {
 };
 
 TEST_F(GpuPromptTest, LogitsAreTheCpusAtEveryResidency) {
-  const std::vector<float> want = OnTheCpu();
-  ASSERT_FALSE(want.empty());
+  const std::vector<float> want = OnTheCpu(moe::NumericClass::kPrompt);
+  const std::vector<float> exact = OnTheCpu(moe::NumericClass::kDecode);
+  ASSERT_EQ(want.size(), exact.size());
+  const double cpu_error = RelativeL2(want, exact);
   std::vector<float> first;
   for (const double percent : {100.0, 50.0, 0.0}) {
     for (const bool reads : {false, true}) {
@@ -159,6 +166,9 @@ TEST_F(GpuPromptTest, LogitsAreTheCpusAtEveryResidency) {
         ASSERT_NO_FATAL_FAILURE(Load(percent));
         const std::vector<float> got = Run(model_.get(), {kPrompt});
         EXPECT_LE(RelativeL2(got, want), 5e-3);
+        EXPECT_LE(WorstRow(got, want), 1e-2);
+        // What rounded activations cost, the CPU pays too.
+        EXPECT_LE(RelativeL2(got, exact), 1.1 * cpu_error);
         // Slot or wave: the same bits.
         if (first.empty()) first = got;
         EXPECT_EQ(std::memcmp(got.data(), first.data(), got.size() * sizeof(float)), 0);
