@@ -68,9 +68,15 @@ run gpu gpu_present
 for program in "$bin"/*_test; do
   run "$(basename "$program")" "$program" --gtest_brief=0
 done
+# Also a prompt of several chunks, cut unevenly.
+long_prompt=$(for _ in $(seq 60); do echo "The captain looked at the sea."; done)
 for residency in 100 50 0; do
   run "run_${residency}" "$bin/bellhop" run "$model" -p "The captain looked at the sea" --raw --greedy -n 16 \
     --device cuda --gpu-experts "$residency%" --stats --timers
+  for lane in cpu pcie; do
+    run "prompt_${residency}_${lane}" "$bin/bellhop" run "$model" -p "$long_prompt" --raw --greedy -n 1 \
+      --device cuda --gpu-experts "$residency%" --miss-lane $lane -b 100 --stats
+  done
 done
 if command -v python3 >/dev/null; then
   for script in "$here"/tests/gpu/*.py; do
