@@ -113,6 +113,17 @@ struct SourceOf<quant::WeightFormat::kNVFP4> {
   using Type = HalfNibbleSource;
 };
 
+#include "kernels/cpu/avx512/dot_few_body.inc"
+
+BELLHOP_FEW_ROWS(kQ4_0);
+BELLHOP_FEW_ROWS(kQ4_1);
+BELLHOP_FEW_ROWS(kQ5_0);
+BELLHOP_FEW_ROWS(kQ5_1);
+BELLHOP_FEW_ROWS(kQ8_0);
+BELLHOP_FEW_ROWS(kIQ4NL);
+BELLHOP_FEW_ROWS(kMXFP4);
+BELLHOP_FEW_ROWS(kNVFP4);
+
 }  // namespace
 }  // namespace bellhop::kernels::avx512
 
