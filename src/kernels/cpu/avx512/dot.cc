@@ -115,6 +115,8 @@ struct SourceOf<quant::WeightFormat::kNVFP4> {
 
 #include "kernels/cpu/avx512/dot_few_body.inc"
 
+#include "kernels/cpu/avx512/few_block_steps_body.inc"
+
 BELLHOP_FEW_ROWS(kQ4_0);
 BELLHOP_FEW_ROWS(kQ4_1);
 BELLHOP_FEW_ROWS(kQ5_0);

@@ -119,6 +119,10 @@ struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
   }
 };
 
+#include "kernels/cpu/avx512/dot_few_body.inc"
+
+#include "kernels/cpu/avx512/planar_few_body.inc"
+
 // Sixteen rows of a K-major column: eight bytes.
 struct Fp4Rows {
   static constexpr int kRows = 16, kLanes = 16;
