@@ -28,10 +28,12 @@ struct DotKernel {
   sys::Isa isa;
   quant::WeightFormat format;
   DotFn fn;
+  bool needs_bytes = false, needs_fast_gathers = false;  // of CpuCaps, beside the bundle
 };
 
 // Every kernel of the table (dot.def) that was compiled in.
 std::span<const DotKernel> AllDotKernels();
+bool CanRun(const DotKernel& kernel, const sys::CpuCaps& caps);
 // The best kernel for the format that `caps` allows; null when the format holds no weights. Pure.
 const DotKernel* SelectDot(quant::WeightFormat format, const sys::CpuCaps& caps);
 

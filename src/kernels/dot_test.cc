@@ -68,8 +68,26 @@ TEST(DotSelection, EveryWeightFormatHasEveryIsa) {
       ASSERT_NE(kernel, nullptr) << quant::Traits(format).name;
       EXPECT_EQ(kernel->format, format) << kernel->name;
       EXPECT_EQ(kernel->isa, isa) << kernel->name;
+      EXPECT_FALSE(kernel->needs_bytes) << kernel->name;
     }
   }
+}
+
+TEST(DotSelection, FeaturesBeyondTheBundleSelectTheKernelsThatNeedThem) {
+  sys::CpuCaps bytes = CapsOf(Isa::kAvx512), gathers = bytes, both = bytes;
+  bytes.avx512_bytes = gathers.fast_gathers = both.avx512_bytes = both.fast_gathers = true;
+  int64_t with_bytes = 0, with_gathers = 0;
+  for (const DotKernel& kernel : BlockKernels()) {
+    if (!kernel.needs_bytes) continue;
+    ++with_bytes;
+    with_gathers += kernel.needs_fast_gathers ? 1 : 0;
+    EXPECT_STREQ(SelectDot(kernel.format, both)->name, kernel.name);
+    EXPECT_EQ(CanRun(kernel, bytes), !kernel.needs_fast_gathers) << kernel.name;
+    EXPECT_FALSE(SelectDot(kernel.format, gathers)->needs_bytes) << kernel.name;
+    EXPECT_FALSE(CanRun(kernel, CapsOf(Isa::kAvx512))) << kernel.name;
+  }
+  EXPECT_EQ(with_bytes, 7);
+  EXPECT_EQ(with_gathers, 2);
 }
 
 TEST(DotSelection, FormatsWithoutWeightsHaveNone) {
@@ -81,12 +99,15 @@ TEST(DotSelection, FormatsWithoutWeightsHaveNone) {
 
 TEST(DotSelection, NamesAreUniqueAndCarryTheIsa) {
   std::set<std::string> names;
+  size_t plain = 0;
   for (const DotKernel& kernel : BlockKernels()) {
     EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
-    const std::string suffix = kernel.isa == Isa::kReference ? "_ref" : "_" + std::string(sys::IsaName(kernel.isa));
+    std::string suffix = kernel.isa == Isa::kReference ? "_ref" : "_" + std::string(sys::IsaName(kernel.isa));
+    if (kernel.needs_bytes) suffix += "_bytes";
     EXPECT_TRUE(std::string(kernel.name).ends_with(suffix)) << kernel.name;
+    plain += kernel.needs_bytes ? 0 : 1;
   }
-  EXPECT_EQ(names.size(), 3 * WeightFormats().size());
+  EXPECT_EQ(plain, 3 * WeightFormats().size());
 }
 
 // ---- One problem: weights at an odd address that end with their buffer, padded x rows, poisoned y ----------------
@@ -200,9 +221,9 @@ class DotConformance : public ::testing::TestWithParam<DotKernel> {};
 
 std::string KernelName(const ::testing::TestParamInfo<DotKernel>& info) { return info.param.name; }
 
-#define SKIP_WITHOUT(kernel_isa)                                                                    \
-  if ((kernel_isa) > sys::DetectCpu().isa) {                                                        \
-    GTEST_SKIP() << "this CPU lacks " << sys::IsaName(kernel_isa) << "; the kernel was not tested"; \
+#define SKIP_WITHOUT_CPU_FOR(kernel)                                                                \
+  if (!CanRun(kernel, sys::DetectCpu())) {                                                          \
+    GTEST_SKIP() << "this CPU lacks what " << (kernel).name << " needs; the kernel was not tested"; \
   }
 
 // Runs kernel and reference; outputs outside the range must keep their poison. Returns how many outputs are zero.
@@ -234,7 +255,7 @@ int64_t CountZeros(const DotKernel& kernel, const Shape& shape, ScaleRange scale
 
 TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   std::mt19937_64 random(static_cast<uint64_t>(kernel.format) + 1);
   std::vector<Shape> shapes = ChosenShapes(kernel.format, random);
   // Arbitrary bytes: infinite, NaN, subnormal and negative scales.
@@ -258,7 +279,7 @@ TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
 // A slice of the columns is the product of a matrix that holds those columns alone.
 TEST_P(DotConformance, ColumnSlices) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   const DotFn reference = SelectDot(kernel.format, CapsOf(Isa::kReference))->fn;
   std::mt19937_64 random(31);
   const FormatTraits& t = quant::Traits(kernel.format);
@@ -293,7 +314,7 @@ TEST_P(DotConformance, ColumnSlices) {
 
 TEST_P(DotConformance, ARowsResultDependsOnThatRowAlone) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   std::mt19937_64 random(77);
   const int64_t block = quant::Traits(kernel.format).block_elems;
   const Shape shape = {.rows = 7, .cols = block == 1 ? 75 : 3 * block, .x_rows = 13, .range = {0, 7}, .padded = false};
@@ -310,7 +331,7 @@ TEST_P(DotConformance, ARowsResultDependsOnThatRowAlone) {
 
 TEST_P(DotConformance, EmptyRangeAndNoRowsWriteNothing) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   std::mt19937_64 random(5);
   const Shape shape = {.rows = 2, .cols = 256, .x_rows = 2, .range = {1, 1}, .padded = false};
   const Problem problem(kernel.format, shape, ScaleRange::kModerate, random);
@@ -322,7 +343,7 @@ TEST_P(DotConformance, EmptyRangeAndNoRowsWriteNothing) {
 // order.
 TEST_P(DotConformance, GoldenProducts) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   const quant::GoldenFile golden(quant::GoldenFileName(kernel.format));
   const quant::GoldenFile inputs("inputs.bin");
   const std::vector<float> x = inputs["activations"].Floats();
