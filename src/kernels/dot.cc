@@ -1,5 +1,9 @@
 #include "kernels/dot.h"
 
+#include <algorithm>
+
+#include "kernels/lanes.h"
+
 namespace bellhop::kernels {
 
 #define BELLHOP_DOT(name, isa, format) void name(const DotArgs& args) noexcept;
@@ -41,6 +45,15 @@ const DotKernel* SelectDot(quant::WeightFormat format, const sys::CpuCaps& caps)
     if (best == nullptr || kernel.isa > best->isa || (kernel.isa == best->isa && kernel.needs_bytes)) best = &kernel;
   }
   return best;
+}
+
+void PackRow(const float* x, int64_t cols, int64_t row, int64_t rows, float* packed) {
+  packed += row * kLanes;
+  for (int64_t e = 0; e < cols; e += kLanes, packed += rows * kLanes) {
+    const int64_t n = std::min<int64_t>(cols - e, kLanes);
+    std::copy_n(x + e, n, packed);
+    std::fill(packed + n, packed + kLanes, -0.0f);
+  }
 }
 
 }  // namespace bellhop::kernels

@@ -19,6 +19,8 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 #include "kernels/cpu/avx512/nibble_sources_body.inc"
 
 #include "kernels/cpu/avx512/paired_scales_body.inc"
