@@ -20,13 +20,14 @@ struct DotArgs {
   RowRange range;
   // What the caller reads after this call (its first code bytes; null: unknown); the last tile prefetches it.
   const std::byte* next = nullptr;
-  // x once more, as PackRow leaves its rows; null: a kernel that wants it so packs what it needs for each call.
+  // x once more, as PackRow leaves its rows, at a multiple of 64 bytes; null: kernels pack what they need in each call.
   const float* packed_x = nullptr;
 };
 
 // From this many rows of x on, kernels take packed ones. Where many calls share x, packing it once is cheaper.
 inline constexpr int64_t kPackedXRows = 5;
-// packed[column / 16][row][column % 16], `rows` rows: row `row` from x; where `cols` ends within sixteen, the rest is -0.
+// packed[column / 16][row][column % 16], `rows` rows: row `row` from x; where `cols` ends within sixteen, the rest is
+// -0.
 void PackRow(const float* x, int64_t cols, int64_t row, int64_t rows, float* packed);
 
 using DotFn = void (*)(const DotArgs& args) noexcept;

@@ -148,7 +148,8 @@ class Problem {
   MatView<const float> x() const { return {x_.data(), shape_.x_rows, shape_.cols, x_stride_}; }
 
   // y [x_rows, rows], with poison wherever the kernel has nothing to write.
-  std::vector<float> Run(DotFn fn, RowRange range, int64_t first_x = 0, int64_t x_rows = -1) const {
+  std::vector<float> Run(DotFn fn, RowRange range, int64_t first_x = 0, int64_t x_rows = -1,
+                         const float* packed_x = nullptr) const {
     if (x_rows < 0) x_rows = shape_.x_rows;
     const int64_t stride = shape_.rows + 2;
     std::vector<float> y(static_cast<size_t>(stride * x_rows), kPoison);
@@ -156,7 +157,8 @@ class Problem {
         .x = {x_.data() + first_x * x_stride_, x_rows, shape_.cols, x_stride_},
         .y = {y.data(), x_rows, shape_.rows, stride},
         .range = range,
-        .next = x_rows % 2 == 0 ? nullptr : weights_.data()});
+        .next = x_rows % 2 == 0 ? nullptr : weights_.data(),
+        .packed_x = packed_x});
     return y;
   }
 
@@ -274,6 +276,31 @@ TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
     ASSERT_FALSE(HasFailure());
   }
   EXPECT_LT(zeros * 20, outputs) << "the products compared are mostly zero";
+}
+
+// Kernels that take x packed give the same, whatever part of the weights a call is for; others ignore it.
+TEST_P(DotConformance, PackedRowsChangeNothing) {
+  const DotKernel& kernel = GetParam();
+  SKIP_WITHOUT(kernel.isa);
+  std::mt19937_64 random(53);
+  const int64_t block = quant::Traits(kernel.format).block_elems;
+  for (const int64_t cols : {block == 1 ? 75 : block, 3 * block + (block == 1 ? 570 : 0)}) {
+    for (const int64_t x_rows : {int64_t{1}, kPackedXRows - 1, kPackedXRows, int64_t{8}, int64_t{16}, int64_t{37}}) {
+      const Shape shape = {.rows = 70, .cols = cols, .x_rows = x_rows, .range = {0, 70}, .padded = true};
+      const Problem problem(kernel.format, shape, ScaleRange::kModerate, random);
+      const RowRange range = RandomRange(shape.rows, random);
+      struct alignas(64) Sixteen {
+        float x[16];
+      };
+      std::vector<Sixteen> packed(static_cast<size_t>((cols + 15) / 16 * x_rows));
+      for (int64_t m = 0; m < x_rows; ++m) PackRow(problem.x().Row(m), cols, m, x_rows, packed[0].x);
+      const std::vector<float> want = problem.Run(kernel.fn, range);
+      const std::vector<float> got = problem.Run(kernel.fn, range, 0, -1, packed[0].x);
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_TRUE(SameResult(got[i], want[i])) << cols << " columns, " << x_rows << " x rows, index " << i;
+      }
+    }
+  }
 }
 
 // A slice of the columns is the product of a matrix that holds those columns alone.

@@ -23,8 +23,8 @@ using Part = __m512;
 inline constexpr int kPartLanes = 16, kSumXRows = 6;
 inline Part LoadPart(const float* p) { return _mm512_load_ps(p); }
 inline void StorePart(float* p, Part v) { _mm512_store_ps(p, v); }
-// sum[m][r] += w[r] * x[m], vectors being 16 floats apart. Wide loads from memory are scarcer than products: each vector
-// is loaded once.
+// sum[m][r] += w[r] * x[m], vectors being 16 floats apart. Wide loads from memory are scarcer than products: each
+// vector is loaded once.
 template <int kM>
 __attribute__((always_inline)) inline void AddPartProducts(const float* w, const float* x, Part (*sum)[4]) {
   Part wv[4] = {LoadPart(w), LoadPart(w + 16), LoadPart(w + 32), LoadPart(w + 48)};
