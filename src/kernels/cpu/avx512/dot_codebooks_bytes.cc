@@ -20,6 +20,8 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 #include "kernels/cpu/avx512/codebook_bytes_sources_body.inc"
 
 }  // namespace
