@@ -11,10 +11,8 @@
 namespace bellhop::kernels::avx2 {
 namespace {
 
-// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1,
-// 2 or 4, go with them. 16 registers, two per F32x16: wider blocks go by halves of the lanes.
-#define BELLHOP_SUMS_BY_HALVES
-inline constexpr int kMaxSumXRows = 4;
+// The shape of a block of sums (dot_body.inc): how many weight rows, 1, 2 or 4, go with some x rows. 16 registers, two
+// per F32x16.
 constexpr int SumRows(int x_rows) { return x_rows <= 2 ? 2 : 1; }
 
 // Products of many rows (dot_many_body.inc): the lanes of a register, and the most x rows whose sums with four weight

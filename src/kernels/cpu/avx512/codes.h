@@ -11,11 +11,9 @@
 namespace bellhop::kernels::avx512 {
 namespace {
 
-// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1,
-// 2 or 4, go with them. Of 32 registers sums take 16 at most, the rest are for weights and what they are made of: the
-// codes, their tables and a vector of x.
-inline constexpr int kMaxSumXRows = 8;
-constexpr int SumRows(int x_rows) { return x_rows <= 4 ? 4 : 2; }
+// The shape of a block of sums (dot_body.inc): how many weight rows, 1, 2 or 4, go with some x rows. Of 32 registers
+// sums take 16 at most, the rest are for weights and what they are made of: the codes, their tables and a vector of x.
+constexpr int SumRows(int) { return 4; }
 
 // Products of many rows (dot_many_body.inc): the lanes of a register, and the most x rows whose sums with four weight
 // rows registers hold next to a vector of each weight row and one of x.
