@@ -281,7 +281,7 @@ TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
 // Kernels that take x packed give the same, whatever part of the weights a call is for; others ignore it.
 TEST_P(DotConformance, PackedRowsChangeNothing) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   std::mt19937_64 random(53);
   const int64_t block = quant::Traits(kernel.format).block_elems;
   for (const int64_t cols : {block == 1 ? 75 : block, 3 * block + (block == 1 ? 570 : 0)}) {
