@@ -230,7 +230,7 @@ void RegisterGemm(const GemmKernel& kernel, int64_t l2_bytes, int64_t memory_byt
 void RegisterAll(sys::Isa best) {
   constexpr int64_t kL2Bytes = 1 << 20, kMemoryBytes = 1 << 30;
   for (const DotKernel& kernel : AllDotKernels()) {
-    if (kernel.isa > best) continue;
+    if (!CanRun(kernel, sys::DetectCpu())) continue;
     for (int64_t m : {1, 2, 4, 8, 32}) {
       const std::string name = std::string(kernel.name) + "/m:" + std::to_string(m);
       benchmark::RegisterBenchmark((name + "/l2").c_str(), DotBenchmark, kernel, m, kL2Bytes);

@@ -20,7 +20,16 @@ struct DotArgs {
   RowRange range;
   // What the caller reads after this call (its first code bytes; null: unknown); the last tile prefetches it.
   const std::byte* next = nullptr;
+  // x once more, as PackRow leaves its rows, at a multiple of 64 bytes; null: kernels pack what they need in each call.
+  const float* packed_x = nullptr;
 };
+
+// From this many rows of x on, kernels take packed ones. Where many calls share x, packing it once is cheaper.
+inline constexpr int64_t kPackedXRows = 5;
+// packed[column / 16][row][column % 16], `rows` rows: row `row` from x; where `cols` ends within sixteen, the rest is
+// -0.
+void PackRow(const float* x, int64_t cols, int64_t row, int64_t rows, float* packed);
+
 using DotFn = void (*)(const DotArgs& args) noexcept;
 
 struct DotKernel {
@@ -28,10 +37,12 @@ struct DotKernel {
   sys::Isa isa;
   quant::WeightFormat format;
   DotFn fn;
+  bool needs_bytes = false, needs_fast_gathers = false;  // of CpuCaps, beside the bundle
 };
 
 // Every kernel of the table (dot.def) that was compiled in.
 std::span<const DotKernel> AllDotKernels();
+bool CanRun(const DotKernel& kernel, const sys::CpuCaps& caps);
 // The best kernel for the format that `caps` allows; null when the format holds no weights. Pure.
 const DotKernel* SelectDot(quant::WeightFormat format, const sys::CpuCaps& caps);
 

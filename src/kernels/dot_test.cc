@@ -68,8 +68,26 @@ TEST(DotSelection, EveryWeightFormatHasEveryIsa) {
       ASSERT_NE(kernel, nullptr) << quant::Traits(format).name;
       EXPECT_EQ(kernel->format, format) << kernel->name;
       EXPECT_EQ(kernel->isa, isa) << kernel->name;
+      EXPECT_FALSE(kernel->needs_bytes) << kernel->name;
     }
   }
+}
+
+TEST(DotSelection, FeaturesBeyondTheBundleSelectTheKernelsThatNeedThem) {
+  sys::CpuCaps bytes = CapsOf(Isa::kAvx512), gathers = bytes, both = bytes;
+  bytes.avx512_bytes = gathers.fast_gathers = both.avx512_bytes = both.fast_gathers = true;
+  int64_t with_bytes = 0, with_gathers = 0;
+  for (const DotKernel& kernel : BlockKernels()) {
+    if (!kernel.needs_bytes) continue;
+    ++with_bytes;
+    with_gathers += kernel.needs_fast_gathers ? 1 : 0;
+    EXPECT_STREQ(SelectDot(kernel.format, both)->name, kernel.name);
+    EXPECT_EQ(CanRun(kernel, bytes), !kernel.needs_fast_gathers) << kernel.name;
+    EXPECT_FALSE(SelectDot(kernel.format, gathers)->needs_bytes) << kernel.name;
+    EXPECT_FALSE(CanRun(kernel, CapsOf(Isa::kAvx512))) << kernel.name;
+  }
+  EXPECT_EQ(with_bytes, 7);
+  EXPECT_EQ(with_gathers, 2);
 }
 
 TEST(DotSelection, FormatsWithoutWeightsHaveNone) {
@@ -81,12 +99,15 @@ TEST(DotSelection, FormatsWithoutWeightsHaveNone) {
 
 TEST(DotSelection, NamesAreUniqueAndCarryTheIsa) {
   std::set<std::string> names;
+  size_t plain = 0;
   for (const DotKernel& kernel : BlockKernels()) {
     EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
-    const std::string suffix = kernel.isa == Isa::kReference ? "_ref" : "_" + std::string(sys::IsaName(kernel.isa));
+    std::string suffix = kernel.isa == Isa::kReference ? "_ref" : "_" + std::string(sys::IsaName(kernel.isa));
+    if (kernel.needs_bytes) suffix += "_bytes";
     EXPECT_TRUE(std::string(kernel.name).ends_with(suffix)) << kernel.name;
+    plain += kernel.needs_bytes ? 0 : 1;
   }
-  EXPECT_EQ(names.size(), 3 * WeightFormats().size());
+  EXPECT_EQ(plain, 3 * WeightFormats().size());
 }
 
 // ---- One problem: weights at an odd address that end with their buffer, padded x rows, poisoned y ----------------
@@ -127,7 +148,8 @@ class Problem {
   MatView<const float> x() const { return {x_.data(), shape_.x_rows, shape_.cols, x_stride_}; }
 
   // y [x_rows, rows], with poison wherever the kernel has nothing to write.
-  std::vector<float> Run(DotFn fn, RowRange range, int64_t first_x = 0, int64_t x_rows = -1) const {
+  std::vector<float> Run(DotFn fn, RowRange range, int64_t first_x = 0, int64_t x_rows = -1,
+                         const float* packed_x = nullptr) const {
     if (x_rows < 0) x_rows = shape_.x_rows;
     const int64_t stride = shape_.rows + 2;
     std::vector<float> y(static_cast<size_t>(stride * x_rows), kPoison);
@@ -135,7 +157,8 @@ class Problem {
         .x = {x_.data() + first_x * x_stride_, x_rows, shape_.cols, x_stride_},
         .y = {y.data(), x_rows, shape_.rows, stride},
         .range = range,
-        .next = x_rows % 2 == 0 ? nullptr : weights_.data()});
+        .next = x_rows % 2 == 0 ? nullptr : weights_.data(),
+        .packed_x = packed_x});
     return y;
   }
 
@@ -200,9 +223,9 @@ class DotConformance : public ::testing::TestWithParam<DotKernel> {};
 
 std::string KernelName(const ::testing::TestParamInfo<DotKernel>& info) { return info.param.name; }
 
-#define SKIP_WITHOUT(kernel_isa)                                                                    \
-  if ((kernel_isa) > sys::DetectCpu().isa) {                                                        \
-    GTEST_SKIP() << "this CPU lacks " << sys::IsaName(kernel_isa) << "; the kernel was not tested"; \
+#define SKIP_WITHOUT_CPU_FOR(kernel)                                                                \
+  if (!CanRun(kernel, sys::DetectCpu())) {                                                          \
+    GTEST_SKIP() << "this CPU lacks what " << (kernel).name << " needs; the kernel was not tested"; \
   }
 
 // Runs kernel and reference; outputs outside the range must keep their poison. Returns how many outputs are zero.
@@ -234,7 +257,7 @@ int64_t CountZeros(const DotKernel& kernel, const Shape& shape, ScaleRange scale
 
 TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   std::mt19937_64 random(static_cast<uint64_t>(kernel.format) + 1);
   std::vector<Shape> shapes = ChosenShapes(kernel.format, random);
   // Arbitrary bytes: infinite, NaN, subnormal and negative scales.
@@ -255,10 +278,35 @@ TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
   EXPECT_LT(zeros * 20, outputs) << "the products compared are mostly zero";
 }
 
+// Kernels that take x packed give the same, whatever part of the weights a call is for; others ignore it.
+TEST_P(DotConformance, PackedRowsChangeNothing) {
+  const DotKernel& kernel = GetParam();
+  SKIP_WITHOUT_CPU_FOR(kernel);
+  std::mt19937_64 random(53);
+  const int64_t block = quant::Traits(kernel.format).block_elems;
+  for (const int64_t cols : {block == 1 ? 75 : block, 3 * block + (block == 1 ? 570 : 0)}) {
+    for (const int64_t x_rows : {int64_t{1}, kPackedXRows - 1, kPackedXRows, int64_t{8}, int64_t{16}, int64_t{37}}) {
+      const Shape shape = {.rows = 70, .cols = cols, .x_rows = x_rows, .range = {0, 70}, .padded = true};
+      const Problem problem(kernel.format, shape, ScaleRange::kModerate, random);
+      const RowRange range = RandomRange(shape.rows, random);
+      struct alignas(64) Sixteen {
+        float x[16];
+      };
+      std::vector<Sixteen> packed(static_cast<size_t>((cols + 15) / 16 * x_rows));
+      for (int64_t m = 0; m < x_rows; ++m) PackRow(problem.x().Row(m), cols, m, x_rows, packed[0].x);
+      const std::vector<float> want = problem.Run(kernel.fn, range);
+      const std::vector<float> got = problem.Run(kernel.fn, range, 0, -1, packed[0].x);
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_TRUE(SameResult(got[i], want[i])) << cols << " columns, " << x_rows << " x rows, index " << i;
+      }
+    }
+  }
+}
+
 // A slice of the columns is the product of a matrix that holds those columns alone.
 TEST_P(DotConformance, ColumnSlices) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   const DotFn reference = SelectDot(kernel.format, CapsOf(Isa::kReference))->fn;
   std::mt19937_64 random(31);
   const FormatTraits& t = quant::Traits(kernel.format);
@@ -293,7 +341,7 @@ TEST_P(DotConformance, ColumnSlices) {
 
 TEST_P(DotConformance, ARowsResultDependsOnThatRowAlone) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   std::mt19937_64 random(77);
   const int64_t block = quant::Traits(kernel.format).block_elems;
   const Shape shape = {.rows = 7, .cols = block == 1 ? 75 : 3 * block, .x_rows = 13, .range = {0, 7}, .padded = false};
@@ -310,7 +358,7 @@ TEST_P(DotConformance, ARowsResultDependsOnThatRowAlone) {
 
 TEST_P(DotConformance, EmptyRangeAndNoRowsWriteNothing) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   std::mt19937_64 random(5);
   const Shape shape = {.rows = 2, .cols = 256, .x_rows = 2, .range = {1, 1}, .padded = false};
   const Problem problem(kernel.format, shape, ScaleRange::kModerate, random);
@@ -322,7 +370,7 @@ TEST_P(DotConformance, EmptyRangeAndNoRowsWriteNothing) {
 // order.
 TEST_P(DotConformance, GoldenProducts) {
   const DotKernel& kernel = GetParam();
-  SKIP_WITHOUT(kernel.isa);
+  SKIP_WITHOUT_CPU_FOR(kernel);
   const quant::GoldenFile golden(quant::GoldenFileName(kernel.format));
   const quant::GoldenFile inputs("inputs.bin");
   const std::vector<float> x = inputs["activations"].Floats();

@@ -48,6 +48,7 @@ const RowDecodeKernel* SelectRowDecode(quant::WeightFormat format, const sys::Cp
 inline constexpr int64_t kGemmTileRows = 32;   // weight rows of a tile, at most
 inline constexpr int64_t kGemmPanelRows = 16;  // activation rows of a packed panel
 inline constexpr int64_t kGemmGroup = 32;      // columns of a group
+inline constexpr int kMaxTileParts = 2;        // matrices whose rows make up a tile
 
 constexpr int64_t GemmPaddedColumns(int64_t k) { return (k + kGemmGroup - 1) / kGemmGroup * kGemmGroup; }
 constexpr int64_t GemmPaddedRows(int64_t rows) { return (rows + kGemmPanelRows - 1) / kGemmPanelRows * kGemmPanelRows; }
@@ -57,9 +58,11 @@ constexpr int64_t GemmPanelBytes(int64_t k) { return GemmPaddedColumns(k) * kGem
 constexpr int64_t GemmPackedBytes(int64_t rows, int64_t k) {
   return GemmPaddedRows(rows) / kGemmPanelRows * GemmPanelBytes(k);
 }
-// Room for one decoded tile of any kernel. 64-byte aligned.
+// Room for one decoded tile of any kernel: f32 rows a cache line apart, so that they do not share the sets of a cache.
+// 64-byte aligned.
+constexpr int64_t GemmTileStride(int64_t k) { return GemmPaddedColumns(k) + 16; }
 constexpr int64_t GemmTileBytes(int64_t k, int terms) {
-  return terms * kGemmTileRows * GemmPaddedColumns(k) * static_cast<int64_t>(sizeof(float));
+  return terms * kGemmTileRows * GemmTileStride(k) * static_cast<int64_t>(sizeof(float));
 }
 
 // yt[j][m] = product of tile row j and packed row m, for j < n and m < rows. Columns up to GemmPaddedRows(rows) of yt
@@ -109,8 +112,8 @@ struct GemmKernel {
   void (*pack_transposed)(MatView<const float> ht, int64_t k_begin, int64_t k, std::byte* packed) noexcept;
   void (*fill_tile)(const FillArgs& args) noexcept;
   void (*multiply)(const GemmArgs& args) noexcept;
-  // fill_tile of `count` parts, which are all rows of args.tile, then multiply, with the same result. A kernel may do
-  // both a block of columns at a time; the tile's contents are not to be used afterwards.
+  // fill_tile of `count` <= kMaxTileParts parts, which are all rows of args.tile, then multiply, with the same result.
+  // A kernel may do both a block of columns at a time; the tile's contents are not to be used afterwards.
   void (*fill_multiply)(const FillArgs* parts, int count, const GemmArgs& args) noexcept;
   void (*transpose_store)(const TransposeArgs& args) noexcept;
 };

@@ -13,12 +13,12 @@ constexpr int64_t kLineFloats = 16;  // floats of a cache line
 // Weight rows of a unit of work. Large enough that a unit streams tens of KiB, small enough that the last units of a
 // phase end together even where one core is half as fast as the others: 8 gate and 8 up rows of 2,560 INT4 weights are
 // 23 KB, 4 us of one core's bandwidth. With several rows of x a unit is bound by arithmetic, and its weight rows share
-// what it costs to fetch those rows from L2.
+// what it costs to fetch those rows from L2 and, in fc2, to pack them.
 struct UnitRows {
   int64_t fc1;  // of gate and as many of up
   int64_t fc2;
 };
-constexpr UnitRows kFewRows{8, 16}, kManyRows{16, 32};
+constexpr UnitRows kFewRows{8, 16}, kManyRows{16, 64};
 constexpr int32_t kFewXRows = 2;
 // Rows of fc2 that an idle worker prefetches: tens of KiB, far below L2.
 constexpr int64_t kIdlePrefetchRows = 64;
@@ -133,7 +133,10 @@ void CpuColdPath::PrepareJobs(const ColdRequest& request) {
             .out = out_ + group.first * hidden_stride_,
             .id = group.expert,
             .count = group.count,
-            .gather = !EvenlySpaced(rows, group.count)};
+            .gather = !EvenlySpaced(rows, group.count),
+            .packed = nullptr};
+    // The outputs' place is free until fc2.
+    if (group.count >= kernels::kPackedXRows) job.packed = job.out;
     if (!job.gather) {
       const int64_t step = group.count > 1 ? rows[1] - rows[0] : 1;
       job.x = {request.x.data + rows[0] * request.x.stride, group.count, options_.hidden, step * request.x.stride};
@@ -142,15 +145,17 @@ void CpuColdPath::PrepareJobs(const ColdRequest& request) {
   }
 }
 
-void CpuColdPath::GatherRows(const ColdRequest& request, int worker, int workers) {
+// Copies and packs the inputs that jobs want so.
+void CpuColdPath::ArrangeRows(const ColdRequest& request, int worker, int workers) {
   const RowRange range = sys::WorkerPool::Split(groups_->misses(), 1, worker, workers);
   for (const Job& job : jobs_) {
-    if (!job.gather) continue;
+    if (!job.gather && job.packed == nullptr) continue;
     const int64_t first = (job.out - out_) / hidden_stride_;
     const int64_t begin = std::max(range.begin, first), end = std::min(range.end, first + job.count);
     for (int64_t i = begin; i < end; ++i) {
-      std::memcpy(x_ + i * hidden_stride_, request.x.Row(groups_->rows()[i]),
-                  static_cast<size_t>(options_.hidden) * sizeof(float));
+      const float* row = request.x.Row(groups_->rows()[i]);
+      if (job.gather) std::memcpy(x_ + i * hidden_stride_, row, static_cast<size_t>(options_.hidden) * sizeof(float));
+      if (job.packed != nullptr) kernels::PackRow(row, options_.hidden, i - first, job.count, job.packed);
     }
   }
 }
@@ -182,7 +187,7 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
   const int64_t stride = 2 * inner_stride_;
   if (expert.layout == store::Fc1Layout::kInterleaved) {
     const RowRange both{2 * rows.begin, 2 * rows.end};
-    LinearDecode(expert.gate, job.x, {job.fc1, job.count, 2 * inner, stride}, both, next);
+    LinearDecode(expert.gate, job.x, {job.fc1, job.count, 2 * inner, stride}, both, next, job.packed);
     for (int32_t m = 0; m < job.count; ++m) {
       alignas(64) float gate[kManyRows.fc1], up[kManyRows.fc1];
       ops.deinterleave(job.fc1 + m * stride + both.begin, rows.size(), gate, up);
@@ -193,8 +198,8 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
     const bool has_up = expert.layout == store::Fc1Layout::kSeparate;
     float* up = job.fc1 + inner_stride_;
     LinearDecode(expert.gate, job.x, {job.fc1, job.count, inner, stride}, rows,
-                 has_up ? RowBytesAt(expert.up, rows.begin) : next);
-    if (has_up) LinearDecode(expert.up, job.x, {up, job.count, inner, stride}, rows, next);
+                 has_up ? RowBytesAt(expert.up, rows.begin) : next, job.packed);
+    if (has_up) LinearDecode(expert.up, job.x, {up, job.count, inner, stride}, rows, next, job.packed);
     for (int32_t m = 0; m < job.count; ++m) {
       ApplyActivation(ops, options_.numerics.activation, job.fc1 + m * stride + rows.begin,
                       up + m * stride + rows.begin, rows.size(), job.hidden + m * inner_stride_ + rows.begin);
@@ -253,11 +258,11 @@ void CpuColdPath::RunDecode(const ColdRequest& request) {
   const auto jobs = static_cast<int64_t>(jobs_.size());
   int64_t inner = 0;
   int32_t most = 0;  // rows of one expert
-  bool gather = false;
+  bool arrange = false;
   for (const Job& job : jobs_) {
     inner = std::max(inner, job.expert.inner());
     most = std::max(most, job.count);
-    gather |= job.gather;
+    arrange |= job.gather || job.packed != nullptr;
   }
   const UnitRows unit_rows = most <= kFewXRows ? kFewRows : kManyRows;
   fc1_unit_rows_ = unit_rows.fc1;
@@ -267,8 +272,8 @@ void CpuColdPath::RunDecode(const ColdRequest& request) {
   fc2_units_per_job_ = CeilDiv(options_.hidden, fc2_unit_rows_);
   fc2_work_.Reset(jobs * fc2_units_per_job_);
   cpu_.pool->Run([&](int worker, int workers) {
-    if (gather) {
-      GatherRows(request, worker, workers);
+    if (arrange) {
+      ArrangeRows(request, worker, workers);
       barrier_.Wait(worker);
     }
     for (int64_t unit; (unit = fc1_work_.Next(worker)) >= 0;) Fc1Unit(request, unit, fc1_work_.First(worker));

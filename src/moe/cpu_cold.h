@@ -66,7 +66,8 @@ class CpuColdPath {
     MatView<const float> x;     // its rows
     float *fc1, *hidden, *out;  // [count rows] of fc1_, hidden_, out_
     int32_t id, count;
-    bool gather;  // x must be filled from request rows first
+    bool gather;    // x must be filled from request rows first
+    float* packed;  // x packed for kernels, which must be filled first too; null: not needed
   };
 
   CpuColdPath(const CpuContext& cpu, const Options& options);
@@ -74,7 +75,7 @@ class CpuColdPath {
   void PrepareJobs(const ColdRequest& request);
   void RunDecode(const ColdRequest& request);
   void RunPrompt(const ColdRequest& request);
-  void GatherRows(const ColdRequest& request, int worker, int workers);
+  void ArrangeRows(const ColdRequest& request, int worker, int workers);
   // Where a unit is: some output rows of one job's fc1 or fc2.
   struct Place {
     const Job* job;

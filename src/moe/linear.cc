@@ -103,9 +103,9 @@ void PackGroups(const kernels::GemmKernel& gemm, MatView<const float> x, const i
   }
 }
 
-void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
-                  const std::byte* next) {
-  linear.dot->fn({.weights = linear.weights, .x = x, .y = y, .range = range, .next = next});
+void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range, const std::byte* next,
+                  const float* packed_x) {
+  linear.dot->fn({.weights = linear.weights, .x = x, .y = y, .range = range, .next = next, .packed_x = packed_x});
   AddBiasAndScale(linear, y, range);
 }
 

@@ -121,9 +121,10 @@ void PackGroups(const kernels::GemmKernel& gemm, MatView<const float> x, const i
                 RowRange groups, std::byte* packed);
 
 // The serial part: output rows `range` of y(m, r) for all rows of x.
-// `next`: weights that the caller reads after this call, to prefetch; null: nothing known.
+// `next`: weights that the caller reads after this call, to prefetch; null: nothing known. `packed_x`: x packed, or
+// null (kernels::DotArgs).
 void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
-                  const std::byte* next = nullptr);
+                  const std::byte* next = nullptr, const float* packed_x = nullptr);
 // The prompt class from rows that were packed before; at most ChunkRows(x.cols) of them.
 void LinearPrompt(const CpuContext& cpu, const Linear& linear, const PackedRows& x, MatView<float> y, RowRange range,
                   int worker);

@@ -113,8 +113,10 @@ CpuCaps CapsFromCpuid(const CpuidSnapshot& s) {
   if (!avx512) return caps;
   caps.isa = Isa::kAvx512;
   caps.avx512_vbmi = Bit(s.leaf7.ecx, 1);
+  caps.avx512_bytes = caps.avx512_vbmi && Bit(s.leaf7.ecx, 8) && Bit(s.leaf7.ebx, 8);
   caps.avx512_vnni = Bit(s.leaf7.ecx, 11);
   caps.avx512_fp16 = Bit(s.leaf7.edx, 23);
+  caps.fast_gathers = caps.avx512_fp16;
   caps.avx512_bf16 = Bit(s.leaf7_1.eax, 5);
   const bool amx = CpuReportsAmx(s) && s.amx_granted;
   caps.amx_bf16 = amx && Bit(s.leaf7.edx, 22);

@@ -21,6 +21,10 @@ struct CpuCaps {
   Isa isa = Isa::kReference;  // best bundle to use
   // Finer features, for reports and later kernels.
   bool avx512_vnni = false, avx512_bf16 = false, avx512_fp16 = false, avx512_vbmi = false;
+  bool avx512_bytes = false;  // AVX512_VBMI, GFNI and BMI2: lookups and rearrangement of bytes and bits
+  // A 16-lane gather costs less than its loads one by one. Told by FP16: the CPUs before it are slow at gathers, by
+  // design or by the mitigation of gather data sampling.
+  bool fast_gathers = false;
   bool amx_bf16 = false, amx_int8 = false;  // usable: the permission was granted
   std::string model_name;
 };

@@ -19,8 +19,8 @@ CpuidSnapshot FullServer() {
   s.max_leaf = 0x20;
   s.leaf1.ecx = B(12) | B(27) | B(28) | B(29);
   s.leaf7.eax = 2;
-  s.leaf7.ebx = B(5) | B(16) | B(17) | B(30) | B(31);
-  s.leaf7.ecx = B(1) | B(11);
+  s.leaf7.ebx = B(5) | B(8) | B(16) | B(17) | B(30) | B(31);
+  s.leaf7.ecx = B(1) | B(8) | B(11);
   s.leaf7.edx = B(22) | B(23) | B(24) | B(25);
   s.leaf7_1.eax = B(4) | B(5);
   s.xcr0 = 0x602e7;
@@ -33,6 +33,7 @@ TEST(CpuFeaturesTest, FullServerHasEverything) {
   const CpuCaps caps = CapsFromCpuid(FullServer());
   EXPECT_EQ(caps.isa, Isa::kAmx);
   EXPECT_TRUE(caps.avx512_vnni && caps.avx512_bf16 && caps.avx512_fp16 && caps.avx512_vbmi);
+  EXPECT_TRUE(caps.avx512_bytes && caps.fast_gathers);
   EXPECT_TRUE(caps.amx_bf16 && caps.amx_int8);
   EXPECT_EQ(caps.model_name, "Test CPU");
 }
@@ -53,6 +54,28 @@ TEST(CpuFeaturesTest, OperatingSystemStateDecides) {
   s = FullServer();
   s.leaf1.ecx &= ~B(27);  // no OSXSAVE: XCR0 means nothing
   EXPECT_EQ(CapsFromCpuid(s).isa, Isa::kReference);
+}
+
+TEST(CpuFeaturesTest, BytesNeedEveryPart) {
+  CpuidSnapshot s = FullServer();
+  s.leaf7.ecx &= ~B(1);  // AVX512_VBMI
+  EXPECT_FALSE(CapsFromCpuid(s).avx512_bytes);
+  s = FullServer();
+  s.leaf7.ecx &= ~B(8);  // GFNI
+  EXPECT_FALSE(CapsFromCpuid(s).avx512_bytes);
+  EXPECT_TRUE(CapsFromCpuid(s).avx512_vbmi);
+  s = FullServer();
+  s.leaf7.ebx &= ~B(8);  // BMI2
+  EXPECT_FALSE(CapsFromCpuid(s).avx512_bytes);
+  s = FullServer();
+  s.xcr0 = 0x7;  // ZMM not saved
+  EXPECT_FALSE(CapsFromCpuid(s).avx512_bytes);
+  s = FullServer();
+  s.leaf7.edx &= ~B(23);  // AVX512_FP16
+  EXPECT_TRUE(CapsFromCpuid(s).avx512_bytes);
+  EXPECT_FALSE(CapsFromCpuid(s).fast_gathers);
+  EXPECT_TRUE(LimitIsa(CapsFromCpuid(FullServer()), "avx512")->avx512_bytes);
+  EXPECT_FALSE(LimitIsa(CapsFromCpuid(FullServer()), "avx2")->avx512_bytes);
 }
 
 TEST(CpuFeaturesTest, AmxNeedsPermissionAndTileState) {
@@ -119,6 +142,7 @@ TEST(CpuFeaturesTest, AgreesWithProcCpuinfo) {
   EXPECT_EQ(caps.avx512_bf16, avx512 && has("avx512_bf16"));
   EXPECT_EQ(caps.avx512_fp16, avx512 && has("avx512_fp16"));
   EXPECT_EQ(caps.avx512_vbmi, avx512 && has("avx512vbmi"));
+  EXPECT_EQ(caps.avx512_bytes, avx512 && has("avx512vbmi") && has("gfni") && has("bmi2"));
   EXPECT_TRUE(has("amx_bf16") || !caps.amx_bf16);
   EXPECT_EQ(caps.model_name, model);
 }

@@ -4,6 +4,7 @@ import json
 import socket
 import struct
 import time
+import urllib.request
 
 from serve_process import Server, ServerTest
 
@@ -189,6 +190,11 @@ class RawTest(ServerTest):
         data = (head(len(BODY)) + BODY).replace(b"Host: localhost", b"Host: evil.example")
         self.assertEqual(self.answer(self.open(), data)[0], 403)
 
+    def generated_tokens(self):
+        with urllib.request.urlopen(self.server.url + "/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("bellhop_generated_tokens_total"))
+
     def start_stream(self):
         connection = self.open()
         connection.sendall(head(len(ENDLESS)) + ENDLESS)
@@ -211,11 +217,23 @@ class RawTest(ServerTest):
 
     def test_client_gone_before_an_answer_frees_the_slot(self):
         body = ENDLESS.replace(b'"stream": true', b'"stream": false')
+        before = self.generated_tokens()
         for _ in range(6):
             connection = self.open()
             connection.sendall(head(len(body)) + body)
-            time.sleep(0.05)
+            time.sleep(0.02)
             connection.close()
+            self.server.wait_until_idle()
+        self.assertLess(self.generated_tokens() - before, 6 * 900 // 2, "they went on for a client that had gone")
+
+    def test_request_timeout_ends_a_call_that_makes_progress(self):
+        server = Server("--request-timeout", "1", "--parallel", "1")
+        self.addCleanup(server.stop)
+        body = json.dumps({"prompt": "The sea", "max_tokens": 900, "ignore_eos": True, "n": 16}).encode()
+        connection = self.open(server)
+        status, text, _ = self.answer(connection, head(len(body), "/v1/completions") + body)
+        self.assertEqual(status, 504, text[:300])
+        server.wait_until_idle()
 
     def test_client_that_does_not_read_leaves_others_alone(self):
         for _ in range(4):

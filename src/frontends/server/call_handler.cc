@@ -15,8 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often a connection that waits for tokens looks whether its client is still there.
-constexpr std::chrono::milliseconds kClientCheck{50};
+// How often a connection that waits for tokens looks at the clock: for its heartbeat and the request's time limit.
+constexpr std::chrono::milliseconds kClockCheck{250};
 constexpr std::chrono::seconds kHeartbeat{10};
 // What a client may be behind before its stream is cancelled.
 constexpr size_t kStreamBufferBytes = size_t{4} << 20;
@@ -79,6 +79,10 @@ class RunningCall {
       return QueueFull();
     }
     ticket_ = **submitted;
+    auto entry =
+        HttpServer::WhenClientGoes([service = state_.service(), ticket = ticket_] { service->Cancel(ticket); });
+    if (!entry.ok()) return FromStatus(entry.status());
+    client_ = *std::move(entry);
     return std::nullopt;
   }
 
@@ -128,6 +132,7 @@ class RunningCall {
   const Clock::time_point begin_ = Clock::now();
   std::shared_ptr<CallOutput> output_;
   uint64_t ticket_ = 0;
+  sys::HangupWatch::Entry client_;
   std::vector<CallOutput::Event> events_;
   std::vector<Clock::time_point> last_token_;
   Status failure_;
@@ -136,8 +141,8 @@ class RunningCall {
 void AnswerAtOnce(RunningCall& running, httplib::Response& response, ErrorBody error_body) {
   running.call().Begin(nullptr);
   while (!running.finished()) {
-    if (running.Pump(nullptr, kClientCheck)) continue;
-    if (HttpServer::ClientGone()) return;
+    running.Pump(nullptr, kClockCheck);
+    if (running.finished()) break;
     if (const auto error = running.Overdue()) return SendError(response, *error, error_body);
   }
   if (!running.failure().ok()) return SendError(response, FromStatus(running.failure()), error_body);
@@ -164,9 +169,8 @@ bool Provide(Stream& stream, httplib::DataSink& sink) {
     running.call().Begin(&stream.out);
   }
   while (stream.out.empty() && !last) {
-    if (!running.Pump(&stream.out, kClientCheck)) {
-      if (HttpServer::ClientGone()) return false;
-      if (Clock::now() - stream.last_write > kHeartbeat) stream.out += running.call().Heartbeat();
+    if (!running.Pump(&stream.out, kClockCheck) && Clock::now() - stream.last_write > kHeartbeat) {
+      stream.out += running.call().Heartbeat();
     }
     if (const auto error = running.Overdue()) {
       stream.out += running.call().ErrorEvent(*error);

@@ -124,7 +124,7 @@ void ConnectionThreads::Work() {
   }
 }
 
-HttpServer::HttpServer(const HttpLimits& limits) : limits_(limits) {
+HttpServer::HttpServer(const HttpLimits& limits, sys::HangupWatch& watch) : limits_(limits), watch_(watch) {
   set_payload_max_length(limits.body_bytes);
   set_tcp_nodelay(true);
   // Not SO_REUSEPORT, which would let a second server share the port unnoticed.
@@ -143,7 +143,9 @@ struct HttpServer::Serving {
 };
 thread_local HttpServer::Serving* HttpServer::serving_ = nullptr;
 
-bool HttpServer::ClientGone() { return serving_ != nullptr && serving_->connection.peer_gone(); }
+Result<sys::HangupWatch::Entry> HttpServer::WhenClientGoes(std::function<void()> gone) {
+  return serving_->server.watch_.Add(serving_->connection.fd(), std::move(gone));
+}
 
 void HttpServer::CountAsActive() {
   if (serving_ == nullptr || serving_->active) return;

@@ -1,5 +1,5 @@
 // cpp-httplib's server on our own socket layer: every read and write is bounded in time, a request is bounded in bytes,
-// a handler can ask whether its client is still there, and idle connections give way when others wait for a thread.
+// a handler learns at once that its client has gone, and idle connections give way when others wait for a thread.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,9 @@
 #include <vector>
 
 #include <httplib.h>
+
+#include "base/status.h"
+#include "sys/hangup_watch.h"
 
 namespace bellhop::sys {
 class Connection;
@@ -53,10 +56,12 @@ class ConnectionThreads final : public httplib::TaskQueue {
 
 class HttpServer final : public httplib::Server {
  public:
-  explicit HttpServer(const HttpLimits& limits);
+  // The watch must outlive the server.
+  HttpServer(const HttpLimits& limits, sys::HangupWatch& watch);
 
-  // True when the client of the request that this thread handles has gone. False outside of handlers.
-  static bool ClientGone();
+  // From a handler: calls `gone` when the client of its request goes, as long as the entry lives, which must not be
+  // longer than the request.
+  static Result<sys::HangupWatch::Entry> WhenClientGoes(std::function<void()> gone);
   // From a handler: its request counts as active until the answer is written.
   static void CountAsActive();
   // From a handler: the connection closes after this answer, since what follows may not be a request.
@@ -73,6 +78,7 @@ class HttpServer final : public httplib::Server {
   bool process_and_close_socket(socket_t socket) override;
 
   HttpLimits limits_;
+  sys::HangupWatch& watch_;
   std::atomic<ConnectionThreads*> threads_{nullptr};
   std::atomic<int> active_{0};
   std::mutex connections_mutex_;

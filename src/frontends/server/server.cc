@@ -79,7 +79,8 @@ void Drain(const config::ServeOptions& options, LogSink* log, HttpServer& http, 
 Status Serve(const config::ServeOptions& options, LogSink* log, const std::atomic<bool>& stop,
              const ServeCallbacks& callbacks) {
   ServerState state(options);
-  HttpServer http(LimitsOf(options));
+  BELLHOP_TRY_ASSIGN(const auto watch, sys::HangupWatch::Start());
+  HttpServer http(LimitsOf(options), *watch);
   AddRoutes(http, state);
   int port = options.port;
   if (port == 0) {

@@ -14,6 +14,38 @@ FloatGrid<kEntries, kWidth> Widened(const uint8_t (&grid)[kEntries][kWidth]) {
   return wide;
 }
 
+int LevelNumber(const float (&levels)[16], uint8_t value) {
+  int i = 0;
+  while (levels[i] != static_cast<float>(value)) ++i;
+  return i;
+}
+
+template <int kEntries>
+TwoBitGrid<kEntries> TwoBits(const uint8_t (&grid)[kEntries][8]) {
+  TwoBitGrid<kEntries> packed = {};
+  for (int i = 0; i < kEntries; ++i) {
+    for (int j = 0; j < 8; ++j) {
+      const int bits = LevelNumber(kIq2Levels, grid[i][j]) / 2 << (2 * (j % 4) + 1);
+      uint8_t& byte = (j < 4 ? packed.first : packed.second)[i];
+      byte = static_cast<uint8_t>(byte | bits | bits >> 8);
+    }
+  }
+  return packed;
+}
+
+template <int kEntries>
+NibbleGrid<kEntries> Nibbles(const uint8_t (&grid)[kEntries][4], const float (&levels)[16]) {
+  NibbleGrid<kEntries> packed;
+  for (int i = 0; i < kEntries; ++i) {
+    const auto pair = [&](int low, int high) {
+      return static_cast<uint8_t>(LevelNumber(levels, grid[i][low]) | LevelNumber(levels, grid[i][high]) << 4);
+    };
+    packed.even[i] = pair(0, 2);
+    packed.odd[i] = pair(1, 3);
+  }
+  return packed;
+}
+
 TernaryGrid TernaryWithDelta() {
   TernaryGrid ternary;
   for (uint32_t i = 0; i < 4096; ++i) {
@@ -35,6 +67,11 @@ const FloatGrid<512, 8> kIq2xsFloats = Widened(quant::kIq2xsGrid);
 const FloatGrid<1024, 8> kIq2sFloats = Widened(quant::kIq2sGrid);
 const FloatGrid<256, 4> kIq3xxsFloats = Widened(quant::kIq3xxsGrid);
 const FloatGrid<512, 4> kIq3sFloats = Widened(quant::kIq3sGrid);
+const TwoBitGrid<256> kIq2xxsTwoBits = TwoBits(quant::kIq2xxsGrid);
+const TwoBitGrid<512> kIq2xsTwoBits = TwoBits(quant::kIq2xsGrid);
+const TwoBitGrid<1024> kIq2sTwoBits = TwoBits(quant::kIq2sGrid);
+const NibbleGrid<256> kIq3xxsNibbles = Nibbles(quant::kIq3xxsGrid, kIq3xxsLevels);
+const NibbleGrid<512> kIq3sNibbles = Nibbles(quant::kIq3sGrid, kIq3sLevels);
 const TernaryGrid kIq1Ternary = TernaryWithDelta();
 
 }  // namespace bellhop::kernels

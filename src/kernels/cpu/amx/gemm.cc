@@ -57,42 +57,51 @@ inline F32x16 RoundFlushed(F32x16 x) {
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x.v))), 16))};
 }
 
-inline void StoreGroup(void* out, F32x16 a, F32x16 b) { _mm512_store_si512(out, RoundPairs(a, b)); }
+inline constexpr bool kModestIsFaster = false;
+template <bool>
+inline void StoreGroup(void* out, F32x16 a, F32x16 b) {
+  _mm512_store_si512(out, RoundPairs(a, b));
+}
 
 inline void StoreRow(const float* values, int64_t n, const FillArgs& args, int64_t tile_row, int64_t column) {
   std::byte* out = TileRow(args, tile_row) + column / kGemmGroup * kTileBytes;
   for (int64_t c = 0; c < n; c += kGemmGroup, out += kTileBytes) {
     const F32x16 a = Load(values + c), b = Load(values + c + 16);
-    StoreGroup(out, a, b);
-    if (args.terms == 2) StoreGroup(out + TermBytes(args), Sub(a, RoundFlushed(a)), Sub(b, RoundFlushed(b)));
+    StoreGroup<false>(out, a, b);
+    if (args.terms == 2) StoreGroup<false>(out + TermBytes(args), Sub(a, RoundFlushed(a)), Sub(b, RoundFlushed(b)));
   }
 }
 
 // Two tables of 16 words in one register; bit 4 of an index chooses.
-inline __m512i MakeTables(F32x16 a, F32x16 b) { return RoundPairs(a, b); }
+template <bool>
+inline __m512i MakeTables(F32x16 a, F32x16 b) {
+  return RoundPairs(a, b);
+}
 inline void StoreLookedUp(uint8_t* out, __m512i tables, __m512i nibbles, int table) {
   // (nibbles & 15) | table << 4
   const __m512i index = _mm512_ternarylogic_epi32(nibbles, _mm512_set1_epi16(15),
                                                   _mm512_set1_epi16(static_cast<int16_t>(table << 4)), 0xEA);
   _mm512_store_si512(out, _mm512_permutexvar_epi16(index, tables));
 }
+// Shifts to the right by multiplying: shifts share their port with the permutes, products do not.
 template <int kTable>
 inline void StoreNibbles(uint8_t* out, __m512i tables, const uint8_t* p) {
-  // Words: bytes 0 to 7 and 8 to 15, then the same shifted.
-  alignas(64) static constexpr int8_t kWords[64] = {0, -1, 1, -1, 2,  -1, 3,  -1, 4,  -1, 5,  -1, 6,  -1, 7,  -1,
-                                                    8, -1, 9, -1, 10, -1, 11, -1, 12, -1, 13, -1, 14, -1, 15, -1,
-                                                    0, -1, 1, -1, 2,  -1, 3,  -1, 4,  -1, 5,  -1, 6,  -1, 7,  -1,
-                                                    8, -1, 9, -1, 10, -1, 11, -1, 12, -1, 13, -1, 14, -1, 15, -1};
-  alignas(64) static constexpr uint16_t kShift[32] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                                      4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4};
+  // Upper halves of words: bytes 0 to 7 and 8 to 15, then the same again for the upper nibbles.
+  alignas(64) static constexpr int8_t kWords[64] = {-1, 0, -1, 1, -1, 2,  -1, 3,  -1, 4,  -1, 5,  -1, 6,  -1, 7,
+                                                    -1, 8, -1, 9, -1, 10, -1, 11, -1, 12, -1, 13, -1, 14, -1, 15,
+                                                    -1, 0, -1, 1, -1, 2,  -1, 3,  -1, 4,  -1, 5,  -1, 6,  -1, 7,
+                                                    -1, 8, -1, 9, -1, 10, -1, 11, -1, 12, -1, 13, -1, 14, -1, 15};
+  alignas(64) static constexpr uint16_t kFactor[32] = {256, 256, 256, 256, 256, 256, 256, 256, 256, 256, 256,
+                                                       256, 256, 256, 256, 256, 16,  16,  16,  16,  16,  16,
+                                                       16,  16,  16,  16,  16,  16,  16,  16,  16,  16};
   const __m512i bytes = _mm512_broadcast_i32x4(Load16(p));
   const __m512i words = _mm512_shuffle_epi8(bytes, _mm512_load_si512(kWords));
-  StoreLookedUp(out, tables, _mm512_srlv_epi16(words, _mm512_load_si512(kShift)), kTable);
+  StoreLookedUp(out, tables, _mm512_mulhi_epu16(words, _mm512_load_si512(kFactor)), kTable);
 }
 inline void StoreNibblePair(uint8_t* out, __m512i tables, const uint8_t* p) {
   const __m512i words = _mm512_cvtepu8_epi16(Load32(p));
   StoreLookedUp(out, tables, words, 0);
-  StoreLookedUp(out + kGroupStride, tables, _mm512_srli_epi16(words, 4), 1);
+  StoreLookedUp(out + kGroupStride, tables, _mm512_mulhi_epu16(words, _mm512_set1_epi16(1 << 12)), 1);
 }
 
 inline void FillPlanar(const FillArgs& args) { FillPlanarTile(args); }
@@ -220,10 +229,13 @@ inline void TwoByTwo(const Operands& o) {
   EndSums(o, at);
 }
 
+// Panels that are multiplied with n tile rows at once.
+inline int64_t PanelsAtOnce(int64_t n) { return n <= 16 ? 4 : 2; }
+
 // Panels of rows with one tile of weights.
 inline void MultiplyPanels(const Operands& first, int64_t n, int64_t panels) {
   Operands o = first;
-  const int64_t at_once = n <= 16 ? 4 : 2;
+  const int64_t at_once = PanelsAtOnce(n);
   for (int64_t p = 0; p < panels; p += at_once) {
     if (n <= 16) {
       OneByFour(o, panels - p);
@@ -255,41 +267,28 @@ inline void Multiply(const GemmArgs& args) {
 // tiles would lie in L2. Measured in docs/decisions/0007-one-order-for-prompt-products.md.
 inline constexpr int64_t kBlockColumns = 256;
 
-inline bool CanCutColumns(const FillArgs* parts, int count) {
-  for (int i = 0; i < count; ++i) {
-    if (kBlockColumns % quant::ColumnGranularity(*parts[i].weights) != 0) return false;
-  }
-  return true;
-}
-
-// Columns [c, c + columns) of all parts. The same columns of the rows that follow are prefetched: the next product is
-// likely to read them, and memory would idle while this one multiplies.
-inline void FillColumns(const FillArgs* parts, int count, int64_t c, int64_t columns) {
-  for (int i = 0; i < count; ++i) {
-    const quant::QuantView block = quant::ColumnSlice(*parts[i].weights, c, c + columns);
-    FillArgs args = parts[i];
-    args.weights = &block;
-    args.ahead = (args.rows.end - args.rows.begin) * block.planes[0].row_bytes;
-    Fill(args);
-  }
-}
+#include "kernels/cpu/gemm_blocks_body.inc"
 
 inline void FillMultiply(const FillArgs* parts, int count, const GemmArgs& args) {
   if (args.terms != 1 || args.k <= kBlockColumns || !CanCutColumns(parts, count)) {
-    for (int i = 0; i < count; ++i) Fill(parts[i]);
+    for (int i = 0; i < count; ++i) FillTileRows(parts[i]);
     Multiply(args);
     return;
   }
+  const auto columns_at = [&](int64_t c) { return args.k - c < kBlockColumns ? args.k - c : kBlockColumns; };
   const int64_t panels = (args.rows + kPanelRows - 1) / kPanelRows;
-  const bool keep_tiles = panels <= (args.n <= 16 ? 4 : 2);  // the sums of all panels fit
+  const bool keep_tiles = panels <= PanelsAtOnce(args.n);  // the sums of all panels fit
+  BlockFill fill(parts, count);
+  fill.Begin(0, kBlockColumns);
   Configure(args.n);
   for (int64_t c = 0; c < args.k; c += kBlockColumns) {
-    const int64_t columns = args.k - c < kBlockColumns ? args.k - c : kBlockColumns;
-    FillColumns(parts, count, c, columns);
+    fill.Fill();
+    const int64_t next = c + kBlockColumns;
+    if (next < args.k) fill.Begin(next, columns_at(next));
     using Begin = Operands::Begin;
     MultiplyPanels({.weights = args.tile,
                     .panels = args.packed + c / kGemmGroup * kTileBytes,
-                    .groups = PaddedColumns(columns) / kGemmGroup,
+                    .groups = PaddedColumns(columns_at(c)) / kGemmGroup,
                     .panel_bytes = PaddedColumns(args.k) / kGemmGroup * kTileBytes,
                     .terms = 1,
                     .yt = args.yt,
@@ -297,7 +296,7 @@ inline void FillMultiply(const FillArgs* parts, int count, const GemmArgs& args)
                     .begin = c == 0       ? Begin::kZero
                              : keep_tiles ? Begin::kTiles
                                           : Begin::kYt,
-                    .store = !keep_tiles || c + columns == args.k},
+                    .store = !keep_tiles || next >= args.k},
                    args.n, panels);
   }
   Release();

@@ -38,15 +38,13 @@ inline __m512i CodeWords(const uint8_t* p) {
     const __m128i twelve = _mm_insert_epi32(Load8(p), LoadAs<int32_t>(p + 8), 2);
     const __m512i words = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(twelve), _mm512_load_si512(kBytes));
     return _mm512_srlv_epi16(words, _mm512_load_si512(kShift));
-  } else {  // four codes per word
-    alignas(64) static constexpr uint8_t kBytes[64] = {0,  1,  0,  1,  0,  1,  0,  1,  2,  3,  2,  3,  2,  3,  2,  3,
-                                                       4,  5,  4,  5,  4,  5,  4,  5,  6,  7,  6,  7,  6,  7,  6,  7,
-                                                       8,  9,  8,  9,  8,  9,  8,  9,  10, 11, 10, 11, 10, 11, 10, 11,
-                                                       12, 13, 12, 13, 12, 13, 12, 13, 14, 15, 14, 15, 14, 15, 14, 15};
-    alignas(64) static constexpr uint16_t kShift[32] = {0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12,
-                                                        0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12};
+  } else {  // two codes per byte, as the upper halves of words; shifted by multiplying, off the port of the permutes
+    alignas(64) static constexpr int8_t kBytes[64] = {-1, 0,  -1, 0,  -1, 1,  -1, 1,  -1, 2,  -1, 2,  -1, 3,  -1, 3,
+                                                      -1, 4,  -1, 4,  -1, 5,  -1, 5,  -1, 6,  -1, 6,  -1, 7,  -1, 7,
+                                                      -1, 8,  -1, 8,  -1, 9,  -1, 9,  -1, 10, -1, 10, -1, 11, -1, 11,
+                                                      -1, 12, -1, 12, -1, 13, -1, 13, -1, 14, -1, 14, -1, 15, -1, 15};
     const __m512i words = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(Load16(p)), _mm512_load_si512(kBytes));
-    return _mm512_srlv_epi16(words, _mm512_load_si512(kShift));
+    return _mm512_mulhi_epu16(words, _mm512_set1_epi32(16 << 16 | 256));
   }
 }
 
@@ -56,6 +54,7 @@ inline void StoreLookedUp(uint8_t* out, __m512i tables, __m512i words, __m512i t
   _mm512_store_si512(out, _mm512_permutexvar_epi16(index, tables));
 }
 
+inline constexpr int kRowsAhead = 4;                            // whose codes move into L1 meanwhile
 inline constexpr int kFillRows = 16;                            // rows of a row block
 inline constexpr int kFillScalesPerRow = kMaxChunkGroups + 48;  // whole sixteens, and rows must not share L1 sets
 
@@ -91,12 +90,25 @@ inline void FillLookedUp(const FillPiece& f) {
   const __m512i first = _mm512_setzero_si512(), second = _mm512_set1_epi16(16);
   int64_t i = 0;
   if (f.group == 32) {
-    for (; i + 2 <= f.blocks; i += 2) {
+    const auto pair = [&](int r, int64_t block) BELLHOP_INLINE {
+      const __m512i tables = RoundPairs(values(r, block), values(r, block + 1));
+      StoreLookedUp(out(r, block), tables, words(r, block), first);
+      StoreLookedUp(out(r, block + 1), tables, words(r, block + 1), second);
+    };
+    if (f.blocks == 8) {  // a block of columns
       for (int r = 0; r < f.rows; ++r) {
-        const __m512i tables = RoundPairs(values(r, i), values(r, i + 1));
-        StoreLookedUp(out(r, i), tables, words(r, i), first);
-        StoreLookedUp(out(r, i + 1), tables, words(r, i + 1), second);
+        if (r + kRowsAhead < f.rows) {
+          constexpr int64_t kBytes = 32 * Facts::kBits;  // of a raw layout
+          const uint8_t* next = f.codes[r + kRowsAhead];
+          for (int64_t b = 0; b < kBytes; b += 64) _mm_prefetch(next + b, _MM_HINT_T0);
+          _mm_prefetch(next + kBytes - 1, _MM_HINT_T0);
+        }
+        ForEach<4>([&]<int p>() BELLHOP_INLINE { pair(r, 2 * p); });
       }
+      return;
+    }
+    for (; i + 2 <= f.blocks; i += 2) {
+      for (int r = 0; r < f.rows; ++r) pair(r, i);
     }
     if (i == f.blocks) return;
     for (int r = 0; r < f.rows; ++r) {
@@ -177,14 +189,24 @@ inline void FillPlanarColumns(const quant::QuantView& w, const uint8_t* const* c
   f.ahead = ahead;
   f.group = w.group;
   f.zero_points = !Facts::kFp4 && w.planes[quant::kZeroPointsPlane].data != nullptr;
+  // As many rows ahead as the codes; those of K-major planes are columns.
+  const int64_t rows_ahead = ahead / w.planes[quant::kCodesPlane].row_bytes;
+  const int64_t scales_ahead = rows_ahead * w.planes[quant::kScalesPlane].row_bytes;
   for (int64_t c = 0; c < count; c += kChunkElems) {
     const int64_t n = count - c < kChunkElems ? count - c : kChunkElems, at = begin + c;
     const int64_t first = at / w.group, groups = (at + n - 1) / w.group - first + 1;
     for (int r = 0; r < rows; ++r) {
       f.codes[r] = codes[r] + FillColumnBytes<kLayout>(c);
       const uint8_t* scales = PlaneRow(w.planes[quant::kScalesPlane], row + r);
-      PlanarScales(w.scale_type, scales + (w.first_group + first) * ScaleBytes(w.scale_type), groups, 0,
-                   f.scale + r * kFillScalesPerRow);
+      const uint8_t* first_scale = scales + (w.first_group + first) * ScaleBytes(w.scale_type);
+      float* to = f.scale + r * kFillScalesPerRow;
+      if (w.scale_type == quant::ScaleType::kF16 && groups <= 16) {  // what a block of columns needs
+        PrefetchAhead(first_scale, scales_ahead);
+        const auto* halves = reinterpret_cast<const uint16_t*>(first_scale);
+        Store(to, FromF16(LoadHalvesN(halves, groups)));
+      } else {
+        PlanarScales(w.scale_type, first_scale, groups, scales_ahead, to);
+      }
       if constexpr (!Facts::kFp4) {
         if (!f.zero_points) continue;
         ZeroPointShifts<kLayout>(PlaneRow(w.planes[quant::kZeroPointsPlane], row + r), w.first_group + first, groups,

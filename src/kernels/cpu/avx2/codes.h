@@ -11,11 +11,47 @@
 namespace bellhop::kernels::avx2 {
 namespace {
 
-// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1,
-// 2 or 4, go with them. 16 registers, two per F32x16: wider blocks go by halves of the lanes.
-#define BELLHOP_SUMS_BY_HALVES
-inline constexpr int kMaxSumXRows = 4;
+// The shape of a block of sums (dot_body.inc): how many weight rows, 1, 2 or 4, go with some x rows. 16 registers, two
+// per F32x16.
 constexpr int SumRows(int x_rows) { return x_rows <= 2 ? 2 : 1; }
+
+// Products of many rows (dot_many_body.inc): the lanes of a register, and the most x rows whose sums with four weight
+// rows registers hold next to their vectors and one of a weight row.
+using Part = __m256;
+inline constexpr int kPartLanes = 8, kSumXRows = 3;
+inline Part LoadPart(const float* p) { return _mm256_load_ps(p); }
+inline void StorePart(float* p, Part v) { _mm256_store_ps(p, v); }
+// sum[m][r] += w[r] * x[m], vectors being 16 floats apart.
+template <int kM>
+__attribute__((always_inline)) inline void AddPartProducts(const float* w, const float* x, Part (*sum)[4]) {
+  Part xv[kM];
+#pragma GCC unroll 4
+  for (int m = 0; m < kM; ++m) {
+    xv[m] = LoadPart(x + 16 * m);
+    asm("" : "+x"(xv[m]));
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+    Part wv = LoadPart(w + 16 * r);
+    asm("" : "+x"(wv));
+#pragma GCC unroll 4
+    for (int m = 0; m < kM; ++m) sum[m][r] = _mm256_fmadd_ps(wv, xv[m], sum[m][r]);
+  }
+}
+// The trees of lanes.h of four sums that follow each other.
+inline __m128 ReduceFour(const float* sums) {
+  __m256 half[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) half[i] = _mm256_add_ps(LoadPart(sums + 16 * i), LoadPart(sums + 16 * i + 8));
+  const auto pair = [](__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  };
+  const __m256 ab = pair(half[0], half[1]), cd = pair(half[2], half[3]);
+  const __m256 low = _mm256_shuffle_ps(ab, cd, 0x44), high = _mm256_shuffle_ps(ab, cd, 0xEE);
+  const __m256 two = _mm256_add_ps(low, high);  // a0 a1 c0 c1 | b0 b1 d0 d1
+  const __m256 one = _mm256_add_ps(two, _mm256_movehdup_ps(two));
+  return _mm256_castps256_ps128(_mm256_permutevar8x32_ps(one, _mm256_setr_epi32(0, 4, 2, 6, 0, 0, 0, 0)));
+}
 
 // A value that the compiler knows nothing about: it neither loads it again for each use nor folds it.
 inline void KeepInRegister(F32x16* x) { asm("" : "+x"(x->lo), "+x"(x->hi)); }

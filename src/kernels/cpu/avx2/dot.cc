@@ -19,6 +19,8 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 template <>
 struct SourceOf<quant::WeightFormat::kQ8_0> {
   using Type = ByteSource<32, 32, false, quant::Q8_0Block::kQs, 2>;

@@ -20,6 +20,8 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 #include "kernels/cpu/codebook_sources_body.inc"
 
 }  // namespace

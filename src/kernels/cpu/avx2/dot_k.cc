@@ -19,6 +19,8 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 }  // namespace
 }  // namespace bellhop::kernels::avx2
 

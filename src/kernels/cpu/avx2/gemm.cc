@@ -11,7 +11,10 @@ namespace bellhop::kernels::avx2 {
 namespace {
 
 // 16 registers, two per F32x16: six sums, the x of a panel, a weight.
-inline constexpr int kPanels = 1, kRowsOfMany = 3, kRowsOfOne = 3;
+inline constexpr int kPanels = 1;
+constexpr int RowsAtOnce(int) { return 3; }
+constexpr bool ChainsApart(int) { return false; }
+inline constexpr int64_t kExpandedColumns = 128;  // 8 KiB
 
 inline __m256i LoadInts(const std::byte* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 inline F32x16 FirstOfPairs(const std::byte* p) {
@@ -134,11 +137,11 @@ inline void TransposeStore(const TransposeArgs& args) {
   }
 }
 
-inline void Fill(const FillArgs& args) { FillRows(args); }
+inline void FillTileRows(const FillArgs& args) { FillRows(args); }
 
 // The tile stays in L2; a product takes so long that decoding into L1 would not show.
 inline void FillMultiply(const FillArgs* parts, int count, const GemmArgs& args) {
-  for (int i = 0; i < count; ++i) Fill(parts[i]);
+  for (int i = 0; i < count; ++i) FillTileRows(parts[i]);
   Multiply(args);
 }
 

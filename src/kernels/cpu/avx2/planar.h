@@ -22,7 +22,11 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 #include "kernels/cpu/planar_body.inc"
+
+#include "kernels/cpu/planar_many_body.inc"
 
 template <int kGroupElems, int kBits, int kLoadVectors = 2>
 struct PlanarLoad {

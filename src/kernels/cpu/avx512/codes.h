@@ -11,11 +11,41 @@
 namespace bellhop::kernels::avx512 {
 namespace {
 
-// The shape of a block of sums (dot_body.inc): the most x rows whose sums registers hold, and how many weight rows, 1,
-// 2 or 4, go with them. Of 32 registers sums take 16 at most, the rest are for weights and what they are made of: the
-// codes, their tables and a vector of x.
-inline constexpr int kMaxSumXRows = 8;
-constexpr int SumRows(int x_rows) { return x_rows <= 4 ? 4 : 2; }
+// The shape of a block of sums (dot_body.inc): how many weight rows, 1, 2 or 4, go with some x rows. Of 32 registers
+// sums take 16 at most, the rest are for weights and what they are made of: the codes, their tables and a vector of x.
+constexpr int SumRows(int) { return 4; }
+
+// Products of many rows (dot_many_body.inc): the lanes of a register, and the most x rows whose sums with four weight
+// rows registers hold next to a vector of each weight row and one of x.
+using Part = __m512;
+inline constexpr int kPartLanes = 16, kSumXRows = 6;
+inline Part LoadPart(const float* p) { return _mm512_load_ps(p); }
+inline void StorePart(float* p, Part v) { _mm512_store_ps(p, v); }
+// sum[m][r] += w[r] * x[m], vectors being 16 floats apart. Wide loads from memory are scarcer than products: each
+// vector is loaded once.
+template <int kM>
+__attribute__((always_inline)) inline void AddPartProducts(const float* w, const float* x, Part (*sum)[4]) {
+  Part wv[4] = {LoadPart(w), LoadPart(w + 16), LoadPart(w + 32), LoadPart(w + 48)};
+  asm("" : "+v"(wv[0]), "+v"(wv[1]), "+v"(wv[2]), "+v"(wv[3]));
+#pragma GCC unroll 8
+  for (int m = 0; m < kM; ++m) {
+    Part xv = LoadPart(x + 16 * m);
+    asm("" : "+v"(xv));
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) sum[m][r] = _mm512_fmadd_ps(wv[r], xv, sum[m][r]);
+  }
+}
+// The trees of lanes.h of four sums that follow each other.
+inline __m128 ReduceFour(const float* sums) {
+  const __m512 a = LoadPart(sums), b = LoadPart(sums + 16), c = LoadPart(sums + 32), d = LoadPart(sums + 48);
+  const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
+  const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xEE));
+  const __m512 four = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+  const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, 0x4E));
+  const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0xB1));
+  return _mm512_castps512_ps128(
+      _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), one));
+}
 
 // A value that the compiler knows nothing about: it neither loads it again for each use nor folds it.
 inline void KeepInRegister(F32x16* x) { asm("" : "+v"(x->v)); }

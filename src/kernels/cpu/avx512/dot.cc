@@ -19,6 +19,8 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 #include "kernels/cpu/avx512/nibble_sources_body.inc"
 
 #include "kernels/cpu/avx512/paired_scales_body.inc"
@@ -112,6 +114,19 @@ template <>
 struct SourceOf<quant::WeightFormat::kNVFP4> {
   using Type = HalfNibbleSource;
 };
+
+#include "kernels/cpu/avx512/dot_few_body.inc"
+
+#include "kernels/cpu/avx512/few_block_steps_body.inc"
+
+BELLHOP_FEW_ROWS(kQ4_0);
+BELLHOP_FEW_ROWS(kQ4_1);
+BELLHOP_FEW_ROWS(kQ5_0);
+BELLHOP_FEW_ROWS(kQ5_1);
+BELLHOP_FEW_ROWS(kQ8_0);
+BELLHOP_FEW_ROWS(kIQ4NL);
+BELLHOP_FEW_ROWS(kMXFP4);
+BELLHOP_FEW_ROWS(kNVFP4);
 
 }  // namespace
 }  // namespace bellhop::kernels::avx512

@@ -19,9 +19,22 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 #include "kernels/cpu/avx512/nibble_sources_body.inc"
 
 #include "kernels/cpu/avx512/k_sources_body.inc"
+
+#include "kernels/cpu/avx512/dot_few_body.inc"
+
+#include "kernels/cpu/avx512/few_k_steps_body.inc"
+
+BELLHOP_FEW_ROWS(kQ2K);
+BELLHOP_FEW_ROWS(kQ3K);
+BELLHOP_FEW_ROWS(kQ4K);
+BELLHOP_FEW_ROWS(kQ5K);
+BELLHOP_FEW_ROWS(kQ6K);
+BELLHOP_FEW_ROWS(kIQ4XS);
 
 }  // namespace
 }  // namespace bellhop::kernels::avx512

@@ -9,12 +9,16 @@
 #include "kernels/gemm.h"
 #include "quant/blocks.h"
 #include "quant/codebooks.h"
+#include "quant/planar.h"
 
 namespace bellhop::kernels::avx512 {
 namespace {
 
-// 32 registers: 16 sums, the x of the panels, weights.
-inline constexpr int kPanels = 2, kRowsOfMany = 4, kRowsOfOne = 8;
+// 32 registers: 16 sums, the x of the panels, weights. Three and four panels at once were no faster, 24 sums slower.
+inline constexpr int kPanels = 2;
+constexpr int RowsAtOnce(int) { return 8; }
+constexpr bool ChainsApart(int panels) { return panels > 1; }
+inline constexpr int64_t kExpandedColumns = 64;  // 8 KiB of two panels
 
 inline F32x16 FirstOfPairs(const std::byte* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(p), 16))};
@@ -29,6 +33,13 @@ inline __m512i FlushedBf16Bits(F32x16 x) {
   return _mm512_mask_and_epi32(RoundedBf16Bits(x), denormal, u, _mm512_set1_epi32(static_cast<int>(0x80000000u)));
 }
 inline F32x16 RoundFlushed(F32x16 x) { return {_mm512_castsi512_ps(UpperHalves(FlushedBf16Bits(x)))}; }
+// The same where no value is a denormal, an infinity or a NaN: half the work. The upper half of a word comes to its
+// lower half by a product, because shifts share their port with permutes.
+inline F32x16 RoundNormal(F32x16 x) {
+  const __m512i u = _mm512_castps_si512(x.v), upper = _mm512_madd_epi16(u, _mm512_set1_epi32(1 << 16));
+  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  return {_mm512_castsi512_ps(UpperHalves(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), odd)))};
+}
 
 inline __m512i RoundPairs(F32x16 a, F32x16 b) {
   alignas(64) static constexpr uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
@@ -50,16 +61,25 @@ inline __m512i ZipPairs(F32x16 a, F32x16 b) {
 
 inline constexpr int64_t kGroupStride = kGemmGroup * 4;
 
+inline constexpr bool kModestIsFaster = true;
+template <bool kModest>
+inline F32x16 Round(F32x16 x) {
+  return kModest ? RoundNormal(x) : RoundFlushed(x);
+}
+template <bool kModest>
 inline void StoreGroup(uint8_t* out, F32x16 a, F32x16 b) {
   float* f = reinterpret_cast<float*>(out);
-  Store(f, RoundFlushed(a));
-  Store(f + 16, RoundFlushed(b));
+  Store(f, Round<kModest>(a));
+  Store(f + 16, Round<kModest>(b));
 }
 
 struct Tables {
   __m512 table[2];
 };
-inline Tables MakeTables(F32x16 a, F32x16 b) { return {{RoundFlushed(a).v, RoundFlushed(b).v}}; }
+template <bool kModest>
+inline Tables MakeTables(F32x16 a, F32x16 b) {
+  return {{Round<kModest>(a).v, Round<kModest>(b).v}};
+}
 // The permute ignores the bits above the nibble.
 inline void StoreLookedUp(uint8_t* out, __m512 table, __m512i first, __m512i second) {
   float* f = reinterpret_cast<float*>(out);
@@ -77,14 +97,108 @@ inline void StoreNibblePair(uint8_t* out, const Tables& tables, const uint8_t* p
   StoreLookedUp(out + kGroupStride, tables.table[1], _mm512_srli_epi32(first, 4), _mm512_srli_epi32(second, 4));
 }
 
-inline void FillPlanar(const FillArgs& args) { FillRows(args); }
+inline void FillPlanar(const FillArgs& args);
 
 #include "kernels/cpu/gemm_direct_fill_body.inc"
 
-// The tile stays in L2; a product takes so long that decoding into L1 would not show.
+// INT4 as most models have it: a half scale for whole groups of columns and no zero points.
+inline bool IsPlainInt4(const quant::QuantView& w) {
+  return w.format == quant::WeightFormat::kInt4 && w.scale_type == quant::ScaleType::kF16 &&
+         w.planes[quant::kZeroPointsPlane].data == nullptr && w.group % kGemmGroup == 0 && w.cols % kGemmGroup == 0;
+}
+
+// The codes of a group, four bits each, looked up among the 16 values of a scale.
+inline void StoreInt4(uint8_t* out, __m512 table, const uint8_t* p) {
+  const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const auto words = [&](const uint8_t* q) BELLHOP_INLINE {
+    const __m512i low = _mm512_set1_epi32(LoadAs<int32_t>(q));
+    return _mm512_srlv_epi32(_mm512_mask_set1_epi32(low, 0xFF00, LoadAs<int32_t>(q + 4)), shift);
+  };
+  StoreLookedUp(out, table, words(p), words(p + 8));
+}
+
+template <bool kModest>
+BELLHOP_INLINE inline void FillInt4Groups(const uint8_t* codes, const float* scale, int64_t groups, int64_t per_scale,
+                                          int64_t ahead, uint8_t* out) {
+  const F32x16 values = FromI8(reinterpret_cast<const uint8_t*>(kSignedNibbles));
+  const auto table = [&](int64_t i) BELLHOP_INLINE { return Round<kModest>(Mul(values, Splat(scale[i]))).v; };
+  if (groups == 8 && per_scale == 1) {  // a block of columns
+    ForEach<8>([&]<int g>() BELLHOP_INLINE {
+      if constexpr (g % 4 == 0) PrefetchAhead(codes + 16 * g, ahead);
+      StoreInt4(out + g * kGroupStride, table(g), codes + 16 * g);
+    });
+    return;
+  }
+  for (int64_t g = 0, i = 0; g < groups; ++i) {
+    const __m512 values_of_scale = table(i);
+    for (int64_t end = g + per_scale < groups ? g + per_scale : groups; g < end;
+         ++g, codes += 16, out += kGroupStride) {
+      PrefetchAhead(codes, ahead);
+      StoreInt4(out, values_of_scale, codes);
+    }
+  }
+}
+
+inline void FillInt4(const FillArgs& args) {
+  constexpr int64_t kMostScales = 64;
+  const quant::QuantView& w = *args.weights;
+  const quant::QuantPlane &codes = w.planes[quant::kCodesPlane], &scales = w.planes[quant::kScalesPlane];
+  const int64_t piece = kMostScales * w.group, scales_ahead = args.ahead / codes.row_bytes * scales.row_bytes;
+  const bool short_rows = w.cols / 2 < codes.row_bytes;
+  for (int64_t row = args.rows.begin; row < args.rows.end; ++row) {
+    const auto* p = reinterpret_cast<const uint8_t*>(codes.data) + row * codes.row_bytes;
+    const auto* halves = reinterpret_cast<const uint8_t*>(scales.data) + row * scales.row_bytes + 2 * w.first_group;
+    uint8_t* out = reinterpret_cast<uint8_t*>(TileRow(args, args.first_row + row - args.rows.begin));
+    if (short_rows && row + kRowsAhead < args.rows.end) PrefetchRow(p + kRowsAhead * codes.row_bytes, w.cols / 2);
+    for (int64_t c = 0; c < w.cols; c += piece) {
+      const int64_t columns = w.cols - c < piece ? w.cols - c : piece, count = (columns + w.group - 1) / w.group;
+      alignas(64) float scale[kMostScales];
+      for (int64_t i = 0; i < count; i += 16, halves += 32) {
+        PrefetchAhead(halves, scales_ahead);
+        const __mmask16 lanes = count - i < 16 ? FirstLanes(count - i) : static_cast<__mmask16>(0xFFFF);
+        Store(scale + i, FromF16(_mm256_maskz_loadu_epi16(lanes, halves)));
+      }
+      KeepInMemory(scale);
+      const int64_t groups = columns / kGemmGroup, per_scale = w.group / kGemmGroup;
+      if (AreModest<false>(scale, static_cast<int>(count))) {
+        FillInt4Groups<true>(p + c / 2, scale, groups, per_scale, args.ahead, out + c * 4);
+      } else {
+        FillInt4Groups<false>(p + c / 2, scale, groups, per_scale, args.ahead, out + c * 4);
+      }
+    }
+  }
+}
+
+inline void FillPlanar(const FillArgs& args) {
+  if (IsPlainInt4(*args.weights)) {
+    FillInt4(args);
+  } else {
+    FillRows(args);
+  }
+}
+
+// Columns of a tile that are decoded and multiplied at once: 32 KiB.
+inline constexpr int64_t kBlockColumns = 256;
+
+#include "kernels/cpu/gemm_blocks_body.inc"
+
 inline void FillMultiply(const FillArgs* parts, int count, const GemmArgs& args) {
-  for (int i = 0; i < count; ++i) Fill(parts[i]);
-  Multiply(args);
+  if (args.terms != 1 || args.k <= kBlockColumns || !CanCutColumns(parts, count)) {
+    for (int i = 0; i < count; ++i) FillTileRows(parts[i]);
+    Multiply(args);
+    return;
+  }
+  ClearProducts(args);
+  const auto columns_at = [&](int64_t c) { return args.k - c < kBlockColumns ? args.k - c : kBlockColumns; };
+  BlockFill fill(parts, count);
+  fill.Begin(0, kBlockColumns);
+  for (int64_t c = 0; c < args.k; c += kBlockColumns) {
+    fill.Fill();
+    const int64_t next = c + kBlockColumns;
+    if (next < args.k) fill.Begin(next, columns_at(next));
+    const FlushDenormals flush;
+    AddColumns(ColumnsOf(args, c, columns_at(c)));
+  }
 }
 
 }  // namespace

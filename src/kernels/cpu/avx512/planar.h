@@ -22,7 +22,11 @@ namespace {
 
 #include "kernels/cpu/dot_body.inc"
 
+#include "kernels/cpu/dot_many_body.inc"
+
 #include "kernels/cpu/planar_body.inc"
+
+#include "kernels/cpu/planar_many_body.inc"
 
 // What sources of one block per load have in common.
 template <int kGroupElems, int kBits, int kLoadVectors = 2>
@@ -118,6 +122,10 @@ struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
                    BELLHOP_INLINE { code[chunk] = FromU8(_mm_shuffle_epi8(Load16(p + 16 * chunk), order)); });
   }
 };
+
+#include "kernels/cpu/avx512/dot_few_body.inc"
+
+#include "kernels/cpu/avx512/planar_few_body.inc"
 
 // Sixteen rows of a K-major column: eight bytes.
 struct Fp4Rows {
