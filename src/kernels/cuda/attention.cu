@@ -277,7 +277,9 @@ cudaError_t Attend(const AttendArgs& args, const cuda::LaunchQueue& queue) {
                                     static_cast<unsigned>(rows)),
                        .block = dim3(static_cast<unsigned>(plan.warps) * 32),
                        .shared_bytes = static_cast<uint32_t>(bytes),
-                       .overlap = true},
+                       .overlap = true,
+                       // Several blocks an SM are worth more than an early start.
+                       .shared_carveout = rows > 1 ? -1 : cuda::LaunchShape::kOverlapCarveout},
                       AttendKernel<Math>, args, plan);
 }
 
