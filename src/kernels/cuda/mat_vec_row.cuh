@@ -36,12 +36,9 @@ __device__ __forceinline__ void Finish(const MatVecArgs& args, int matrix, int t
   WriteResidual(residual, 0, column, value, next_norm, row && lane < kTileRows);
 }
 
-// Formats with chunks of 64 or 128 columns.
-template <typename Format>
-inline constexpr bool kSmallChunks = Format::kGroups == 2 || Format::kGroups == 4;
-
-template <typename Format, int kTerms, int kDepth>
-__global__ void __launch_bounds__(kThreads, kSmallChunks<Format>&& kDepth == 1 ? 3 : 2)
+// kChunks, kMore: as in RowPart.
+template <typename Format, int kTerms, int kChunks, bool kMore>
+__global__ void __launch_bounds__(kThreads, kSmallChunks<Format>&& kChunks <= 2 ? 3 : 2)
     MatVecRowKernel(MatVecArgs args) {
   __shared__ float sums[kRowClasses][kTileRows];
   __shared__ typename Format::Tables tables;
@@ -61,7 +58,7 @@ __global__ void __launch_bounds__(kThreads, kSmallChunks<Format>&& kDepth == 1 ?
   const int chunks = w.chunks;
   const uint8_t* const data = w.data + int64_t{tile} * chunks * Tiles(Format::kFormat).chunk_bytes;
   const RowColumn x = PointRow<kTerms>(args.x, 0, lane);
-  RowClass<Format, kTerms, kDepth> own(data, chunks, warp, lane);
+  RowPart<Format, kTerms, kRowClasses, kChunks, kMore> own(data, chunks, warp, lane);
   AwaitPrevious();
   float acc[4] = {};
   own.Multiply(x, tables, acc);
@@ -69,8 +66,8 @@ __global__ void __launch_bounds__(kThreads, kSmallChunks<Format>&& kDepth == 1 ?
   __syncthreads();
 }
 
-template <typename Format, int kTerms, int kDepth>
-cudaError_t LaunchDeep(const MatVecArgs& args, const cuda::LaunchQueue& queue) {
+template <typename Format, int kTerms, int kChunks, bool kMore>
+cudaError_t LaunchWith(const MatVecArgs& args, const cuda::LaunchQueue& queue) {
   uint64_t bytes = 0;
   unsigned tiles = 0;
   for (int i = 0; i < args.count; ++i) {
@@ -80,15 +77,21 @@ cudaError_t LaunchDeep(const MatVecArgs& args, const cuda::LaunchQueue& queue) {
   }
   return cuda::Launch(queue, {.name = "dense matrices", .bytes = bytes},
                       {.grid = dim3(tiles), .block = dim3(kThreads), .overlap = true},
-                      MatVecRowKernel<Format, kTerms, kDepth>, args);
+                      MatVecRowKernel<Format, kTerms, kChunks, kMore>, args);
 }
 
 template <typename Format, int kTerms>
 cudaError_t LaunchAs(const MatVecArgs& args, const cuda::LaunchQueue& queue) {
+  constexpr int kFew = kRowChunks<Format>;
+  // A class's chunks; all matrices have the same columns.
+  const int own = (args.matrices[0].chunks + kRowClasses - 1) / kRowClasses;
+  if (own <= kFew) return LaunchWith<Format, kTerms, kFew, false>(args, queue);
   if constexpr (kSmallChunks<Format>) {
-    if (args.matrices[0].chunks > kRowChunks<Format> * kRowClasses) return LaunchDeep<Format, kTerms, 2>(args, queue);
+    if (own <= 2 * kFew) return LaunchWith<Format, kTerms, 2 * kFew, false>(args, queue);
+    return LaunchWith<Format, kTerms, 2 * kFew, true>(args, queue);
+  } else {
+    return LaunchWith<Format, kTerms, kFew, true>(args, queue);
   }
-  return LaunchDeep<Format, kTerms, 1>(args, queue);
 }
 
 }  // namespace mat_vec_row
