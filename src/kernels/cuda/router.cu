@@ -1,27 +1,15 @@
 // The router: scores by many blocks; the last block chooses, classifies, rings, and groups the routes
 // by expert.
-#include <cmath>
-
 #include "cuda/launch.h"
 #include "kernels/cuda/block_sync.cuh"
 #include "kernels/cuda/decode_step.h"
+#include "kernels/cuda/router_row.cuh"
 
 namespace bellhop::kernels {
 namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
-constexpr float kMinWeightSum = 6.103515625e-5f;  // 2^-14, as moe/router.cc
-
-__device__ __forceinline__ float Quiet() { return __int_as_float(0x7FC00000); }
-__device__ __forceinline__ float Never() { return __int_as_float(0xFF800000u); }
-
-__device__ __forceinline__ float WarpMax(float v) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, offset));
-  return v;
-}
-
 // Four warps an expert: every lane has at most a few loads, all under way at once.
 constexpr int kExpertWarps = 4;
 constexpr int kExperts = kWarps / kExpertWarps;  // of a block
@@ -51,7 +39,6 @@ __device__ void Score(const RouterArgs& args, float* norms, int* active) {
     ahead[i] = c < hidden ? LoadFour(w + c) : make_float4(0, 0, 0, 0);
     gain[i] = c < hidden ? LoadFour(args.x.norm + c) : make_float4(0, 0, 0, 0);
   }
-  LetNextStart();
   AwaitPrevious();
   const int rows = *args.rows;
   *active = rows;
@@ -63,6 +50,10 @@ __device__ void Score(const RouterArgs& args, float* norms, int* active) {
       const int c = first + i * kColumnStep;
       row[i] = c < hidden ? LoadFour(x + c) : make_float4(0, 0, 0, 0);
     }
+    if (m % kWarps == warp) {  // while the row is on its way
+      const float scale = RowScale(NormOf(args.x), m, lane);
+      if (lane == 0) norms[m] = scale;
+    }
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) sum = Dot(ahead[i], row[i], gain[i], sum);
@@ -71,10 +62,6 @@ __device__ void Score(const RouterArgs& args, float* norms, int* active) {
     }
     sum = WarpSum(sum);
     if (lane == 0) partial[m][own][warp % kExpertWarps] = sum;
-  }
-  for (int m = warp; m < rows; m += kWarps) {
-    const float scale = RowScale(NormOf(args.x), m, lane);
-    if (lane == 0) norms[m] = scale;
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < rows * kExperts; i += kThreads) {
@@ -86,105 +73,6 @@ __device__ void Score(const RouterArgs& args, float* norms, int* active) {
     if (args.bias != nullptr && e < args.experts) score += args.bias[e];
     args.logits[int64_t{m} * (args.experts + 1) + e] = score;
   }
-}
-
-// One warp: probabilities of a row, as the gating says.
-__device__ void Probabilities(const RouterArgs& args, const float* logits, float* p, int lane) {
-  const int experts = args.experts;
-  for (int e = lane; e < experts; e += 32) {
-    p[e] = args.gating == DeviceGating::kSigmoid ? 1.0f / (1.0f + expf(-logits[e])) : logits[e];
-  }
-  if (args.gating != DeviceGating::kSoftmax) return;
-  float max = Never(), sum = 0;
-  for (int e = lane; e < experts; e += 32) max = fmaxf(max, p[e]);
-  max = WarpMax(max);
-  for (int e = lane; e < experts; e += 32) {
-    p[e] = expf(p[e] - max);
-    sum += p[e];
-  }
-  sum = WarpSum(sum);
-  for (int e = lane; e < experts; e += 32) p[e] = p[e] / sum;
-}
-
-// One warp: scores of experts outside of the best groups become -Inf.
-__device__ void RestrictToGroups(const RouterArgs& args, float* scores, int lane) {
-  const int per_group = args.experts / args.groups;
-  float own = Never();
-  if (lane < args.groups) {
-    float best = Never(), second = Never();
-    for (int e = lane * per_group; e < (lane + 1) * per_group; ++e) {
-      second = scores[e] > best ? best : fmaxf(second, scores[e]);
-      best = fmaxf(best, scores[e]);
-    }
-    own = per_group > 1 ? best + second : best;
-  }
-  int better = 0;
-  for (int other = 0; other < args.groups; ++other) {
-    const float score = __shfl_sync(0xFFFFFFFFu, own, other);
-    better += score > own || (score == own && other < lane) ? 1 : 0;
-  }
-  if (lane < args.groups && better >= args.groups_used) {
-    for (int e = lane * per_group; e < (lane + 1) * per_group; ++e) scores[e] = Never();
-  }
-  __syncwarp();
-}
-
-// One warp: the best expert that is left, ties to the lowest id; it is taken out (NaN).
-__device__ int TakeBest(float* scores, int experts, int lane) {
-  float best = Never();
-  int id = INT32_MAX;
-  for (int e = lane; e < experts; e += 32) {
-    if (isnan(scores[e]) || (id != INT32_MAX && !(scores[e] > best))) continue;
-    best = scores[e];
-    id = e;
-  }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const float other = __shfl_xor_sync(0xFFFFFFFFu, best, offset);
-    const int other_id = __shfl_xor_sync(0xFFFFFFFFu, id, offset);
-    if (other_id != INT32_MAX && (id == INT32_MAX || other > best || (other == best && other_id < id))) {
-      best = other;
-      id = other_id;
-    }
-  }
-  if (lane == 0) scores[id] = Quiet();
-  __syncwarp();
-  return id;
-}
-
-// One warp: the routes of a row. A row with a score or weight that is no number gets weights that are none either.
-__device__ void RouteRow(const RouterArgs& args, const RouteTable& routes, int m, float* p, float* scores, int lane) {
-  const int used = args.used;
-  Probabilities(args, args.logits + int64_t{m} * (args.experts + 1), p, lane);
-  bool clean = true;
-  for (int e = lane; e < args.experts; e += 32) {
-    scores[e] = args.selection_bias != nullptr ? p[e] + args.selection_bias[e] : p[e];
-    if (!isnan(scores[e])) continue;
-    scores[e] = Never();
-    clean = false;
-  }
-  __syncwarp();
-  if (args.groups > 1) RestrictToGroups(args, scores, lane);
-  // Lane u has route u; at most 32 are used.
-  int id = 0;
-  for (int u = 0; u < used; ++u) {
-    const int taken = TakeBest(scores, args.experts, lane);
-    if (lane == u) id = taken;
-  }
-  const bool have = lane < used;
-  float weight = have ? p[id] : Never();
-  if (args.gating == DeviceGating::kSoftmaxSelected) {
-    const float max = WarpMax(weight);
-    weight = have ? expf(weight - max) : 0.0f;
-    weight = weight / WarpSum(weight);
-  }
-  if (args.normalise) weight = weight / fmaxf(WarpSum(have ? weight : 0.0f), kMinWeightSum);
-  if (args.weights_scale != 0 && args.weights_scale != 1) weight *= args.weights_scale;
-  if (have && !isfinite(weight)) clean = false;
-  clean = __all_sync(0xFFFFFFFFu, clean);
-  if (!have) return;
-  routes.ids[m * used + lane] = id;
-  routes.weights[m * used + lane] = clean ? weight : Quiet();
 }
 
 // One thread: experts of the layer in this step, and those of them that have a slot.
@@ -296,6 +184,13 @@ __device__ void WriteNormed(const RouterArgs& args, int rows, const float* norms
   __syncthreads();
 }
 
+// What Classify reads of a step of one row comes to L1 while another warp chooses the experts. The store keeps the
+// loads alive.
+__device__ __forceinline__ void Touch(const cuda::DoorbellState& state) {
+  __shared__ volatile uint32_t touched;
+  touched = static_cast<uint32_t>(state.rows[0].code) + static_cast<uint32_t>(state.steps);
+}
+
 // Probabilities and scores of a row for each warp.
 __host__ __device__ constexpr int ScratchFloats(int experts) { return kWarps * 2 * experts; }
 
@@ -315,6 +210,7 @@ __global__ void __launch_bounds__(kThreads) RouterKernel(RouterArgs args) {
   extern __shared__ float scratch[];
   __shared__ cuda::ClassifyScratch classify;
   __shared__ float norms[kMaxStepRows];
+  LetNextStart();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   // A placement changes between steps alone.
   const LastBlock shared(args, scratch);
@@ -324,6 +220,7 @@ __global__ void __launch_bounds__(kThreads) RouterKernel(RouterArgs args) {
   int rows = 0;
   Score(args, norms, &rows);
   if (!ArriveLast(args.arrivals, gridDim.x)) return;
+  if (rows == 1 && warp == 1) Touch(*args.doorbell);
 
   const RouteTable& routes = shared.routes;
   cuda::ClassifyArgs classified = {.layer = args.layer,
@@ -342,9 +239,10 @@ __global__ void __launch_bounds__(kThreads) RouterKernel(RouterArgs args) {
                                    .ring_misses = args.ring_misses};
   float* const own = scratch + int64_t{warp} * 2 * args.experts;
   for (int m = warp; m < rows; m += kWarps) {
-    RouteRow(args, routes, m, own, own + args.experts, lane);
+    const float* const logits = args.logits + int64_t{m} * (args.experts + 1);
+    router::Route(args, routes, m, logits, own, lane);
     if (args.shared_gate && lane == 0) {
-      const float gate = args.logits[int64_t{m} * (args.experts + 1) + args.experts];
+      const float gate = logits[args.experts];
       args.routes.shared_weights[m] = 1.0f / (1.0f + expf(-gate));
     }
   }
