@@ -144,25 +144,45 @@ __device__ void FinishRow(const FinishQkvArgs& args, const AttendPart& part, int
   const int32_t dim = args.kv.key_dim, row = key_row / static_cast<int32_t>(sizeof(T));
   const float* const all = args.qkv + int64_t{part.row} * args.stride;
   float* const own = scratch->heads[warp];
-  for (int32_t head = warp; head < Math::kHeads; head += warps) {
+  // What a warp reads is under way before it works on any of it.
+  constexpr int kOwn = Math::kHeads / kAttendWarps;  // query heads, with all warps
+  const float* const new_key = all + args.k_offset + part.kv_head * dim;
+  const float* const new_value = all + args.v_offset + part.kv_head * args.kv.value_dim;
+  finish::HeadPart queries[kOwn], fresh;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int32_t head = warp + i * kAttendWarps;
+    queries[i].Load(all + args.q_offset + (part.kv_head * part.group + head) * dim, head < part.group ? dim : 0, lane);
+  }
+  const bool has_key = appends && warp == warps - 1, has_value = appends && warp == warps - 2;
+  fresh.Load(has_key ? new_key : new_value, has_key ? dim : has_value ? args.kv.value_dim : 0, lane);
+  const auto put_query = [&](int32_t head, const finish::HeadPart& x) {
     T* const query = reinterpret_cast<T*>(to) + head * row;
-    if (head < part.group) {
-      const int32_t q = part.kv_head * part.group + head;
-      NormAndRotate(args, all + args.q_offset + q * dim, position, true, q, 0, lane, own);
-    }
+    if (head < part.group) NormAndRotate(args, x, position, true, part.kv_head * part.group + head, 0, lane, own);
     for (int32_t e = lane; e < row; e += 32) query[e] = ToKv<T>(head < part.group && e < dim ? own[e] : 0.0f);
     __syncwarp();
+  };
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) put_query(warp + i * kAttendWarps, queries[i]);
+  // Fewer warps have more heads.
+  for (int32_t head = warp + warps; warps < kAttendWarps && head < Math::kHeads; head += warps) {
+    if (head % kAttendWarps < warps) continue;
+    finish::HeadPart x;
+    x.Load(all + args.q_offset + (part.kv_head * part.group + head) * dim, head < part.group ? dim : 0, lane);
+    put_query(head, x);
   }
-  if (!appends) return;
-  if (warp == warps - 1) {
-    NormAndRotate(args, all + args.k_offset + part.kv_head * dim, position, false, part.kv_head, 0, lane, own);
+  if (has_key) {
+    NormAndRotate(args, fresh, position, false, part.kv_head, 0, lane, own);
     T* const cache = CacheRow<T>(args, part.row, position, Part::kKey, part.kv_head);
     for (int32_t e = lane; e < dim; e += 32) cache[e] = scratch->key[e] = ToKv<T>(own[e]);
   }
-  if (warp == warps - 2) {
-    const float* const v = all + args.v_offset + part.kv_head * args.kv.value_dim;
+  if (has_value) {
     T* const cache = CacheRow<T>(args, part.row, position, Part::kValue, part.kv_head);
-    for (int32_t e = lane; e < args.kv.value_dim; e += 32) cache[e] = scratch->value[e] = ToKv<T>(v[e]);
+#pragma unroll
+    for (int i = 0; i < finish::kHeadSteps; ++i) {
+      const int32_t e = lane + 32 * i;
+      if (e < args.kv.value_dim) cache[e] = scratch->value[e] = ToKv<T>(fresh.x[i]);
+    }
   }
 }
 
@@ -207,7 +227,8 @@ __device__ void AttendSlices(const AttendArgs& args, const FinishQkvArgs& finish
   for (int32_t i = 0; i < plan.stages; ++i) {
     start(keys, i, stage_of(i));
     start(values, i, stage_of(i) + kSlice * plan.key_row);
-    // Columns behind the head's size meet zeros of the query, but must not be NaN.
+    // Columns behind the head's size that are read meet zeros of the query, but must not be NaN.
+    if (kv.key_dim % kScoreColumns == 0) continue;
     for (int32_t b = static_cast<int32_t>(threadIdx.x % 32) * 16; b < kSlice * plan.key_row; b += 32 * 16) {
       if (b % plan.key_row >= key_bytes) *reinterpret_cast<uint4*>(stage_of(i) + b) = make_uint4(0, 0, 0, 0);
     }

@@ -14,39 +14,64 @@ __device__ __forceinline__ float InverseRms(float squares, int32_t n, float epsi
   return 1.0f / sqrtf(squares / static_cast<float>(n) + epsilon);
 }
 
+// A head's elements of a lane: lane, lane + 32, ... below `dim`.
+inline constexpr int kHeadSteps = kAttentionMaxDim / 32;
+struct HeadPart {
+  float x[kHeadSteps];
+  __device__ __forceinline__ void Load(const float* head, int32_t dim, int lane) {
+#pragma unroll
+    for (int i = 0; i < kHeadSteps; ++i) x[i] = lane + 32 * i < dim ? head[lane + 32 * i] : 0.0f;
+  }
+};
+
 // Lane's share of a head in shared memory; the warp is in step around it.
-__device__ __forceinline__ void Rotate(const FinishQkvArgs& args, const float* table, int lane, float* head) {
+__device__ __forceinline__ void Rotate(const FinishQkvArgs& args, const float2* table, int lane, float* head) {
+  constexpr int kPairSteps = kHeadSteps / 2;
   const int32_t pairs = args.rope_dims / 2;
-  for (int32_t j = lane; j < pairs; j += 32) {
+  float2 turn[kPairSteps];
+#pragma unroll
+  for (int i = 0; i < kPairSteps; ++i) {
+    turn[i] = lane + 32 * i < pairs ? table[lane + 32 * i] : make_float2(1, 0);
+  }
+#pragma unroll
+  for (int i = 0; i < kPairSteps; ++i) {
+    const int32_t j = lane + 32 * i;
+    if (j >= pairs) break;
     float* const a = head + (args.rope == RopeOrder::kNorm ? 2 * j : j);
     float* const b = args.rope == RopeOrder::kNorm ? a + 1 : a + pairs;
-    const float x = *a, y = *b, cos = table[2 * j], sin = table[2 * j + 1];
+    const float x = *a, y = *b, cos = turn[i].x, sin = turn[i].y;
     *a = __fmaf_rn(x, cos, -(y * sin));
     *b = __fmaf_rn(y, cos, x * sin);
   }
 }
 
-// One head x of q or k to shared memory, by one warp. `full_inverse`: of the norm over all heads.
-__device__ __forceinline__ void NormAndRotate(const FinishQkvArgs& args, const float* x, int32_t position,
-                                              bool is_query, int32_t head, float full_inverse, int lane,
+// One head of q or k to shared memory, by one warp. `full_inverse`: of the norm over all heads.
+__device__ __forceinline__ void NormAndRotate(const FinishQkvArgs& args, const HeadPart& head, int32_t position,
+                                              bool is_query, int32_t number, float full_inverse, int lane,
                                               float* scratch) {
   const int32_t dim = args.kv.key_dim;
-  float inverse = full_inverse, squares = 0;
-  for (int32_t e = lane; e < dim; e += 32) {
-    scratch[e] = x[e];
-    squares = __fmaf_rn(scratch[e], scratch[e], squares);
+  HeadPart weights;
+  if (args.norm != HeadNorm::kNone) {
+    weights.Load((is_query ? args.q_norm : args.k_norm) + (args.norm == HeadNorm::kFullWidth ? number * dim : 0), dim,
+                 lane);
   }
+  float inverse = full_inverse;
   if (args.norm == HeadNorm::kPerHead) {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kHeadSteps; ++i) squares = __fmaf_rn(head.x[i], head.x[i], squares);
     inverse = InverseRms(WarpSum(squares), dim, is_query ? args.q_epsilon : args.k_epsilon);
   }
-  if (args.norm != HeadNorm::kNone) {
-    const float* const weights =
-        (is_query ? args.q_norm : args.k_norm) + (args.norm == HeadNorm::kFullWidth ? head * dim : 0);
-    for (int32_t e = lane; e < dim; e += 32) scratch[e] = scratch[e] * inverse * weights[e];
+#pragma unroll
+  for (int i = 0; i < kHeadSteps; ++i) {
+    const int32_t e = lane + 32 * i;
+    if (e >= dim) break;
+    scratch[e] = args.norm != HeadNorm::kNone ? head.x[i] * inverse * weights.x[i] : head.x[i];
   }
   __syncwarp();
   if (args.rope != RopeOrder::kNone && position >= 0) {
-    Rotate(args, args.rope_table + int64_t{position} * args.rope_dims, lane, scratch);
+    const float* const table = args.rope_table + int64_t{position} * args.rope_dims;
+    Rotate(args, reinterpret_cast<const float2*>(table), lane, scratch);
   }
   __syncwarp();
 }

@@ -33,7 +33,9 @@ __device__ void FinishHead(const FinishQkvArgs& args, int32_t m, int32_t positio
   const int32_t dim = args.kv.key_dim;
   const bool is_query = part == Part::kQuery;
   float* const x = args.qkv + int64_t{m} * args.stride + (is_query ? args.q_offset : args.k_offset) + head * dim;
-  NormAndRotate(args, x, position, is_query, head, full_inverse, lane, scratch);
+  finish::HeadPart loaded;
+  loaded.Load(x, dim, lane);
+  NormAndRotate(args, loaded, position, is_query, head, full_inverse, lane, scratch);
   if (is_query) {
     for (int32_t e = lane; e < dim; e += 32) x[e] = FromKv(ToKv<T>(scratch[e]));
   } else if (position >= 0) {
