@@ -14,10 +14,12 @@ Usage: run_benches.sh MODEL --out DIR [options]
   --pp LIST          prompt lengths, at the same residencies; 0: none (512)
   --reps N           repetitions (5)
   --bin DIR          folder with the bellhop program (bin/ beside this script)
+  --parts LIST       nothing but the GPU's time for each part of a step of one row, everything resident, of each of these
+                     bellhop programs (comma-separated), twice in turn
 TEXT
 }
 
-model="" out="" residency=100,75,50,25 tg=128 depth=0 pp=512 reps=5 bin="$(cd "$(dirname "$0")" && pwd)/bin"
+model="" out="" residency=100,75,50,25 tg=128 depth=0 pp=512 reps=5 parts="" bin="$(cd "$(dirname "$0")" && pwd)/bin"
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) usage; exit 0 ;;
@@ -33,6 +35,7 @@ while [ $# -gt 0 ]; do
     --pp) pp=$2 ;;
     --reps) reps=$2 ;;
     --bin) bin=$2 ;;
+    --parts) parts=$2 ;;
     *) echo "run_benches.sh: unknown option $1 (--help)" >&2; exit 2 ;;
   esac
   shift 2
@@ -42,6 +45,20 @@ if [ ! -x "$bin/bellhop" ]; then echo "run_benches.sh: no program $bin/bellhop (
 mkdir -p "$out" || exit 1
 
 failed=()
+if [ -n "$parts" ]; then
+  for turn in 1 2; do
+    for program in ${parts//,/ }; do
+      log="$out/parts_$(basename "$(dirname "$program")")_$turn.log"
+      "$program" bench "$model" --device cuda --residency 100 --depth 0 --pp 0 --tg 64 --reps 3 --timers >"$log" 2>&1 ||
+        failed+=("$program")
+      echo "$program, turn $turn"
+      grep "us of a step of one row" "$log" | sed 's/^/    /'
+      tail -n 4 "$log" | sed 's/^/    /'
+    done
+  done
+  if [ ${#failed[@]} -gt 0 ]; then echo "FAILED: ${failed[*]} (output in $out)"; exit 1; fi
+  exit 0
+fi
 "$bin/bellhop" doctor --calibrate --calibration "$out/calibration.json" || failed+=(calibration)
 rates=()
 [ ! -s "$out/calibration.json" ] || rates=(--calibration "$out/calibration.json")

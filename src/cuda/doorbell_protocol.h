@@ -201,6 +201,7 @@ BELLHOP_HOST_DEVICE inline void RecordError(const DeviceError& error, DoorbellSt
 }
 
 BELLHOP_HOST_DEVICE inline void FailRows(uint32_t mask, RowErrorCode code, int32_t layer, DoorbellState* state) {
+  if (mask == 0) return;
   for (int32_t m = 0; m < kDoorbellMaxRows; ++m) {
     if ((mask >> m & 1u) != 0 && state->rows[m].code == RowErrorCode::kNone) state->rows[m] = {code, layer};
   }

@@ -1,12 +1,14 @@
 #include "kernels/cuda/attention.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/launch.h"
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/attention_plain.cuh"
 #include "kernels/cuda/attention_tensor.cuh"
+#include "kernels/cuda/finish_head.cuh"
 #include "kernels/cuda/overlap.cuh"
 
 namespace bellhop::kernels {
@@ -119,10 +121,79 @@ __device__ void LoadQuery(const AttendArgs& args, const AttendPart& part, int32_
   }
 }
 
-// All slices of a warp: loads run ahead, each buffer is filled again as soon as it has been read.
+// Of a kernel that finishes q, k and v itself.
+template <typename T>
+struct FinishScratch {
+  float heads[kAttendWarps][kAttentionMaxDim];  // of a warp each
+  alignas(16) T key[kAttentionMaxDim], value[kAttentionMaxDim];
+};
+
+// Like LoadQuery, from q as the projection left it; the new key and value are left in shared memory and, by the block
+// that has their position, in the cache. A head a warp.
 template <typename Math>
-__device__ void AttendSlices(const AttendArgs& args, const AttendPlan& plan, const AttendPart& part,
-                             const Extent& extent, uint8_t* query, uint8_t* stages, Math* math) {
+__device__ void FinishRow(const FinishQkvArgs& args, const AttendPart& part, int32_t position, bool appends,
+                          int32_t key_row, FinishScratch<typename Math::Element>* scratch, uint8_t* to) {
+  using T = typename Math::Element;
+  using finish::CacheRow, finish::NormAndRotate, finish::Part;
+  const auto warp = static_cast<int32_t>(threadIdx.x / 32), lane = static_cast<int32_t>(threadIdx.x % 32);
+  const auto warps = static_cast<int32_t>(blockDim.x / 32);
+  const int32_t dim = args.kv.key_dim, row = key_row / static_cast<int32_t>(sizeof(T));
+  const float* const all = args.qkv + int64_t{part.row} * args.stride;
+  float* const own = scratch->heads[warp];
+  // What a warp reads is under way before it works on any of it.
+  constexpr int kOwn = Math::kHeads / kAttendWarps;  // query heads, with all warps
+  const float* const new_key = all + args.k_offset + part.kv_head * dim;
+  const float* const new_value = all + args.v_offset + part.kv_head * args.kv.value_dim;
+  finish::HeadPart queries[kOwn], fresh;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int32_t head = warp + i * kAttendWarps;
+    queries[i].Load(all + args.q_offset + (part.kv_head * part.group + head) * dim, head < part.group ? dim : 0, lane);
+  }
+  const bool has_key = appends && warp == warps - 1, has_value = appends && warp == warps - 2;
+  fresh.Load(has_key ? new_key : new_value, has_key ? dim : has_value ? args.kv.value_dim : 0, lane);
+  const auto put_query = [&](int32_t head, const finish::HeadPart& x) {
+    T* const query = reinterpret_cast<T*>(to) + head * row;
+    if (head < part.group) NormAndRotate(args, x, position, true, part.kv_head * part.group + head, 0, lane, own);
+    for (int32_t e = lane; e < row; e += 32) query[e] = ToKv<T>(head < part.group && e < dim ? own[e] : 0.0f);
+    __syncwarp();
+  };
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) put_query(warp + i * kAttendWarps, queries[i]);
+  // Fewer warps have more heads.
+  for (int32_t head = warp + warps; warps < kAttendWarps && head < Math::kHeads; head += warps) {
+    if (head % kAttendWarps < warps) continue;
+    finish::HeadPart x;
+    x.Load(all + args.q_offset + (part.kv_head * part.group + head) * dim, head < part.group ? dim : 0, lane);
+    put_query(head, x);
+  }
+  if (has_key) {
+    NormAndRotate(args, fresh, position, false, part.kv_head, 0, lane, own);
+    T* const cache = CacheRow<T>(args, part.row, position, Part::kKey, part.kv_head);
+    for (int32_t e = lane; e < dim; e += 32) cache[e] = scratch->key[e] = ToKv<T>(own[e]);
+  }
+  if (has_value) {
+    T* const cache = CacheRow<T>(args, part.row, position, Part::kValue, part.kv_head);
+#pragma unroll
+    for (int i = 0; i < finish::kHeadSteps; ++i) {
+      const int32_t e = lane + 32 * i;
+      if (e < args.kv.value_dim) cache[e] = scratch->value[e] = ToKv<T>(fresh.x[i]);
+    }
+  }
+}
+
+// The new position's row of a slice, by a warp.
+template <typename T>
+__device__ __forceinline__ void PutRow(const T* from, int32_t dim, uint8_t* to) {
+  for (auto e = static_cast<int32_t>(threadIdx.x % 32); e < dim; e += 32) reinterpret_cast<T*>(to)[e] = from[e];
+  __syncwarp();
+}
+
+// All slices of a warp: loads run ahead, each buffer is filled again as soon as it has been read.
+template <typename Math, bool kFinishes>
+__device__ void AttendSlices(const AttendArgs& args, const FinishQkvArgs& finish, const AttendPlan& plan,
+                             const AttendPart& part, const Extent& extent, uint8_t* query, uint8_t* stages,
+                             Math* math) {
   constexpr int32_t kElement = sizeof(typename Math::Element), kSlicesOfPage = kKvPageTokens / kSlice;
   const KvLayer& kv = args.kv;
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
@@ -136,36 +207,53 @@ __device__ void AttendSlices(const AttendArgs& args, const AttendPlan& plan, con
   const SliceCopy keys(kv.keys + head_rows * key_bytes, kv.page_bytes, key_bytes, plan.key_row);
   const SliceCopy values(kv.values + head_rows * value_bytes, kv.page_bytes, value_bytes, plan.value_row);
 
+  const int32_t newest = extent.end - 1, cached = kFinishes ? newest : extent.end;  // end of what the cache has
+
   const int32_t stage_bytes = kSlice * (plan.key_row + plan.value_row);
   uint8_t* const own = stages + warp * plan.stages * stage_bytes;
   auto stage_of = [&](int32_t i) { return own + (i & (plan.stages - 1)) * stage_bytes; };
   auto start = [&](const SliceCopy& copy, int32_t i, uint8_t* to) {
     const int32_t slice = first + i * plan.warps, position = slice * kSlice;
     if (slice < end) {
-      copy.Start(pages.At(slice / kSlicesOfPage), position % kKvPageTokens, extent.begin - position,
-                 extent.end - position, to);
+      copy.Start(pages.At(slice / kSlicesOfPage), position % kKvPageTokens, extent.begin - position, cached - position,
+                 to);
     }
     CommitCopies();
   };
   for (int32_t i = 0; i < plan.stages; ++i) {
     start(keys, i, stage_of(i));
     start(values, i, stage_of(i) + kSlice * plan.key_row);
-    // Columns behind the head's size meet zeros of the query, but must not be NaN.
+    // Columns behind the head's size that are read meet zeros of the query, but must not be NaN.
+    if (kv.key_dim % kScoreColumns == 0) continue;
     for (int32_t b = static_cast<int32_t>(threadIdx.x % 32) * 16; b < kSlice * plan.key_row; b += 32 * 16) {
       if (b % plan.key_row >= key_bytes) *reinterpret_cast<uint4*>(stage_of(i) + b) = make_uint4(0, 0, 0, 0);
     }
   }
-  LoadQuery<Math>(args, part, plan.key_row, query);
+  __shared__ FinishScratch<std::conditional_t<kFinishes, typename Math::Element, char>> fresh;
+  if constexpr (kFinishes) {
+    FinishRow<Math>(finish, part, newest, part.split + 1 == extent.used, plan.key_row, &fresh, query);
+  } else {
+    LoadQuery<Math>(args, part, plan.key_row, query);
+  }
   __syncthreads();
   const float scale = args.scale * kLog2E;
   for (int32_t i = 0, slice = first; slice < end; ++i, slice += plan.warps) {
     uint8_t* const stage = stage_of(i);
     AwaitOldest(plan.stages);
+    const bool has_newest = kFinishes && slice == newest / kSlice;
+    if constexpr (kFinishes) {
+      if (has_newest) PutRow(fresh.key, kv.key_dim, stage + newest % kSlice * plan.key_row);
+    }
     math->Scores(stage, query, plan.key_row, kv.key_dim);
     __syncwarp();
     start(keys, i + plan.stages, stage);
     math->Weigh(scale, extent.begin - slice * kSlice, extent.end - slice * kSlice);
     AwaitOldest(plan.stages);
+    if constexpr (kFinishes) {
+      if (has_newest) {
+        PutRow(fresh.value, kv.value_dim, stage + kSlice * plan.key_row + newest % kSlice * plan.value_row);
+      }
+    }
     math->Values(stage + kSlice * plan.key_row, plan.value_row, kv.value_dim);
     __syncwarp();
     start(values, i + plan.stages, stage + kSlice * plan.key_row);
@@ -173,13 +261,13 @@ __device__ void AttendSlices(const AttendArgs& args, const AttendPlan& plan, con
   AwaitCopies<0>();
 }
 
-template <typename Math>
-__device__ void AttendSplit(const AttendArgs& args, const AttendPlan& plan, const AttendPart& part,
-                            const Extent& extent, uint8_t* shared) {
+template <typename Math, bool kFinishes>
+__device__ void AttendSplit(const AttendArgs& args, const FinishQkvArgs& finish, const AttendPlan& plan,
+                            const AttendPart& part, const Extent& extent, uint8_t* shared) {
   constexpr int kResults = Math::kHeads * (Math::kMaxValueDim + 4);  // floats of a warp
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
   Math math;
-  AttendSlices(args, plan, part, extent, shared, shared + Math::kHeads * plan.key_row, &math);
+  AttendSlices<Math, kFinishes>(args, finish, plan, part, extent, shared, shared + Math::kHeads * plan.key_row, &math);
   __syncthreads();  // the stages are free
   auto* const results = reinterpret_cast<float*>(shared);
   auto* const states = reinterpret_cast<float2*>(results + plan.warps * kResults);
@@ -188,9 +276,10 @@ __device__ void AttendSplit(const AttendArgs& args, const AttendPlan& plan, cons
   MergeWarps<Math>(results, part, args.kv.value_dim, PartialOf(args, plan, part, part.split));
 }
 
-// Grid: splits, KV heads, rows.
-template <typename Math>
-__global__ void __launch_bounds__(kAttendWarps * 32, 2) AttendKernel(AttendArgs args, AttendPlan plan) {
+// Grid: splits, KV heads, rows. kFinishes: `finish` has not been launched.
+template <typename Math, bool kFinishes>
+__global__ void __launch_bounds__(kAttendWarps * 32, 2)
+    AttendKernel(AttendArgs args, FinishQkvArgs finish, AttendPlan plan) {
   extern __shared__ __align__(128) uint8_t shared[];
   LetNextStart();
   AwaitPrevious();
@@ -208,7 +297,7 @@ __global__ void __launch_bounds__(kAttendWarps * 32, 2) AttendKernel(AttendArgs 
       results[i] = 0;
     }
   } else {
-    AttendSplit<Math>(args, plan, part, extent, shared);
+    AttendSplit<Math, kFinishes>(args, finish, plan, part, extent, shared);
     if (!IsLastSplit(args.counters + part.row * args.kv.kv_heads + part.kv_head, extent.used)) return;
     const Partial first = PartialOf(args, plan, part, 0);
     WeighSplits(args, part, extent.used, first, scratch);
@@ -233,8 +322,9 @@ struct SharedLimits {
   int32_t exchange_bytes;  // of a warp
 };
 
+// finish: null if it has been launched.
 template <typename Math>
-cudaError_t Attend(const AttendArgs& args, const cuda::LaunchQueue& queue) {
+cudaError_t Attend(const AttendArgs& args, const FinishQkvArgs* finish, const cuda::LaunchQueue& queue) {
   constexpr int32_t kElement = sizeof(typename Math::Element);
   const KvLayer& kv = args.kv;
   AttendPlan plan{.splits = AttentionSplits(kv.kv_heads, args.step.max_pages, args.window),
@@ -249,7 +339,8 @@ cudaError_t Attend(const AttendArgs& args, const cuda::LaunchQueue& queue) {
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error != cudaSuccess) return error;
-  const int32_t usable = limit - 1024;  // static shared memory
+  const auto fresh = static_cast<int32_t>(sizeof(FinishScratch<typename Math::Element>));
+  const int32_t usable = limit - 1024 - (finish != nullptr ? fresh : 0);  // static shared memory
   if (shared.Bytes(plan.warps, 4) <= std::min(usable, kThirdOfShared)) {
     plan.stages = 4;
   } else if (shared.Bytes(plan.warps, 2) <= usable) {
@@ -259,7 +350,8 @@ cudaError_t Attend(const AttendArgs& args, const cuda::LaunchQueue& queue) {
   }
   const int32_t bytes = shared.Bytes(plan.warps, plan.stages);
   if (bytes > usable) return cudaErrorInvalidValue;
-  error = cudaFuncSetAttribute(AttendKernel<Math>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  const auto kernel = finish != nullptr ? AttendKernel<Math, true> : AttendKernel<Math, false>;
+  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   const auto dims = static_cast<uint64_t>(kv.key_dim + kv.value_dim), heads = static_cast<uint64_t>(args.heads);
   const auto visible = static_cast<uint64_t>(args.expected_visible), rows = static_cast<uint64_t>(args.step.rows);
@@ -273,16 +365,22 @@ cudaError_t Attend(const AttendArgs& args, const cuda::LaunchQueue& queue) {
                                     static_cast<unsigned>(rows)),
                        .block = dim3(static_cast<unsigned>(plan.warps) * 32),
                        .shared_bytes = static_cast<uint32_t>(bytes),
-                       .overlap = true},
-                      AttendKernel<Math>, args, plan);
+                       .overlap = true,
+                       // Several blocks an SM are worth more than an early start.
+                       .shared_carveout = rows > 1 ? -1 : cuda::LaunchShape::kOverlapCarveout},
+                      kernel, args, finish != nullptr ? *finish : FinishQkvArgs{}, plan);
 }
 
 template <template <int, int> typename Math>
-cudaError_t AttendShape(const AttendArgs& args, const cuda::LaunchQueue& queue) {
+cudaError_t AttendShape(const AttendArgs& args, const FinishQkvArgs* finish, const cuda::LaunchQueue& queue) {
   const bool wide = args.heads / args.kv.kv_heads > 8;
-  if (args.kv.value_dim <= 64) return wide ? Attend<Math<2, 64>>(args, queue) : Attend<Math<1, 64>>(args, queue);
-  if (args.kv.value_dim <= 128) return wide ? Attend<Math<2, 128>>(args, queue) : Attend<Math<1, 128>>(args, queue);
-  return wide ? Attend<Math<2, 256>>(args, queue) : Attend<Math<1, 256>>(args, queue);
+  if (args.kv.value_dim <= 64) {
+    return wide ? Attend<Math<2, 64>>(args, finish, queue) : Attend<Math<1, 64>>(args, finish, queue);
+  }
+  if (args.kv.value_dim <= 128) {
+    return wide ? Attend<Math<2, 128>>(args, finish, queue) : Attend<Math<1, 128>>(args, finish, queue);
+  }
+  return wide ? Attend<Math<2, 256>>(args, finish, queue) : Attend<Math<1, 256>>(args, finish, queue);
 }
 
 template <int kTiles, int kValueDim>
@@ -314,14 +412,32 @@ uint64_t AttentionPartialBytes(int32_t rows, int32_t heads, int32_t value_dim, i
          static_cast<uint64_t>(value_dim + 2) * sizeof(float);
 }
 
-cudaError_t LaunchAttention(const AttendArgs& args, const cuda::LaunchQueue& queue) {
+namespace {
+
+cudaError_t AttendType(const AttendArgs& args, const FinishQkvArgs* finish, const cuda::LaunchQueue& queue) {
   if (!IsPossible(args)) return cudaErrorInvalidValue;
   switch (args.kv.type) {
-    case KvType::kF32: return AttendShape<PlainMath>(args, queue);
-    case KvType::kF16: return AttendShape<HalfMath>(args, queue);
-    case KvType::kBF16: return AttendShape<Bf16Math>(args, queue);
+    case KvType::kF32: return AttendShape<PlainMath>(args, finish, queue);
+    case KvType::kF16: return AttendShape<HalfMath>(args, finish, queue);
+    case KvType::kBF16: return AttendShape<Bf16Math>(args, finish, queue);
   }
   return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+cudaError_t LaunchAttention(const AttendArgs& args, const cuda::LaunchQueue& queue) {
+  return AttendType(args, nullptr, queue);
+}
+
+bool CanFinishInAttention(const FinishQkvArgs& finish) {
+  return finish.step.rows == 1 && finish.step.positions != nullptr && finish.norm != HeadNorm::kFullWidth;
+}
+
+cudaError_t LaunchFinishAndAttend(const FinishQkvArgs& finish, const AttendArgs& args, const cuda::LaunchQueue& queue) {
+  const bool rope_fits = finish.rope_dims % 2 == 0 && finish.rope_dims <= finish.kv.key_dim;
+  if (!CanFinishInAttention(finish) || !rope_fits || args.step.rows != 1) return cudaErrorInvalidValue;
+  return AttendType(args, &finish, queue);
 }
 
 }  // namespace bellhop::kernels

@@ -97,4 +97,11 @@ uint64_t AttentionPartialBytes(int32_t rows, int32_t heads, int32_t value_dim, i
 
 cudaError_t LaunchAttention(const AttendArgs& args, const cuda::LaunchQueue& queue);
 
+// Of one row whose norms, if any, are those of single heads.
+bool CanFinishInAttention(const FinishQkvArgs& finish);
+// Both in one launch, with the same results: every block finishes the queries that it needs, and one of each KV head
+// the new key and value. q, k and v are left as they are. `finish` and `args` are of the same row, q is at its
+// beginning.
+cudaError_t LaunchFinishAndAttend(const FinishQkvArgs& finish, const AttendArgs& args, const cuda::LaunchQueue& queue);
+
 }  // namespace bellhop::kernels

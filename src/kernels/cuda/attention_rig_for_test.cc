@@ -191,6 +191,11 @@ void AttentionRig::SetKey(int32_t row, int32_t head, int32_t position, int32_t e
   StoreElement(CacheOffset(true, row, head, position, e), value);
 }
 
+std::vector<uint8_t> AttentionRig::Cache() const {
+  const uint8_t* const begin = Host<uint8_t>(cache_at_);
+  return {begin, begin + page_bytes_ * static_cast<size_t>(pages_)};
+}
+
 double AttentionRig::CacheAt(bool key, int32_t row, int32_t head, int32_t position, int32_t e) const {
   const size_t offset = CacheOffset(key, row, head, position, e);
   if (case_.type == KvType::kF32) return *Host<float>(offset);
@@ -205,7 +210,7 @@ Status AttentionRig::Download() {
   return stream_->Synchronize();
 }
 
-Status AttentionRig::Submit(int32_t first, int32_t rows) {
+FinishQkvArgs AttentionRig::FinishOf(int32_t first, int32_t rows) const {
   const AttentionCase& c = case_;
   const StepTables step = {.rows = rows,
                            .active_rows = OnDevice<int32_t>(active_at_),
@@ -220,37 +225,50 @@ Status AttentionRig::Submit(int32_t first, int32_t rows) {
                       .key_dim = c.key_dim,
                       .value_dim = c.value_dim};
   float* const qkv = OnDevice<float>(qkv_at_) + int64_t{first} * stride_;
-  const FinishQkvArgs finish = {.step = step,
-                                .kv = kv,
-                                .heads = c.heads,
-                                .qkv = qkv,
-                                .stride = stride_,
-                                .k_offset = c.heads * c.key_dim,
-                                .v_offset = (c.heads + c.kv_heads) * c.key_dim,
-                                .norm = c.norm,
-                                .q_norm = OnDevice<float>(q_norm_at_),
-                                .k_norm = OnDevice<float>(k_norm_at_),
-                                .q_epsilon = kEpsilon,
-                                .k_epsilon = kEpsilon,
-                                .rope = c.rope,
-                                .rope_table = OnDevice<float>(rope_at_),
-                                .rope_dims = c.rope_dims};
-  const AttendArgs attend = {.step = step,
-                             .kv = kv,
-                             .heads = c.heads,
-                             .q = qkv,
-                             .q_stride = stride_,
-                             .scale = static_cast<float>(1 / std::sqrt(c.key_dim)),
-                             .sinks = c.sinks ? OnDevice<float>(sinks_at_) : nullptr,
-                             .window = c.window,
-                             .out = {.data = OnDevice<uint16_t>(terms_at_) + int64_t{first} * c.terms * out_stride_,
-                                     .sums = OnDevice<float>(sums_at_) + int64_t{first} * (out_stride_ / 16),
-                                     .stride = out_stride_,
-                                     .terms = c.terms},
-                             .partials = partials_.as<float>().data(),
-                             .counters = OnDevice<uint32_t>(counters_at_)};
-  BELLHOP_CUDA_CHECK(device_, LaunchFinishQkv(finish, stream_->queue()));
-  BELLHOP_CUDA_CHECK(device_, LaunchAttention(attend, stream_->queue()));
+  return {.step = step,
+          .kv = kv,
+          .heads = c.heads,
+          .qkv = qkv,
+          .stride = stride_,
+          .k_offset = c.heads * c.key_dim,
+          .v_offset = (c.heads + c.kv_heads) * c.key_dim,
+          .norm = c.norm,
+          .q_norm = OnDevice<float>(q_norm_at_),
+          .k_norm = OnDevice<float>(k_norm_at_),
+          .q_epsilon = kEpsilon,
+          .k_epsilon = kEpsilon,
+          .rope = c.rope,
+          .rope_table = OnDevice<float>(rope_at_),
+          .rope_dims = c.rope_dims};
+}
+
+AttendArgs AttentionRig::AttendOf(int32_t first, int32_t rows) const {
+  const AttentionCase& c = case_;
+  const FinishQkvArgs finish = FinishOf(first, rows);
+  return {.step = finish.step,
+          .kv = finish.kv,
+          .heads = c.heads,
+          .q = finish.qkv,
+          .q_stride = stride_,
+          .scale = static_cast<float>(1 / std::sqrt(c.key_dim)),
+          .sinks = c.sinks ? OnDevice<float>(sinks_at_) : nullptr,
+          .window = c.window,
+          .out = {.data = OnDevice<uint16_t>(terms_at_) + int64_t{first} * c.terms * out_stride_,
+                  .sums = OnDevice<float>(sums_at_) + int64_t{first} * (out_stride_ / 16),
+                  .stride = out_stride_,
+                  .terms = c.terms},
+          .partials = partials_.as<float>().data(),
+          .counters = OnDevice<uint32_t>(counters_at_)};
+}
+
+Status AttentionRig::Submit(int32_t first, int32_t rows) {
+  BELLHOP_CUDA_CHECK(device_, LaunchFinishQkv(FinishOf(first, rows), stream_->queue()));
+  BELLHOP_CUDA_CHECK(device_, LaunchAttention(AttendOf(first, rows), stream_->queue()));
+  return Status();
+}
+
+Status AttentionRig::SubmitFused(int32_t row) {
+  BELLHOP_CUDA_CHECK(device_, LaunchFinishAndAttend(FinishOf(row, 1), AttendOf(row, 1), stream_->queue()));
   return Status();
 }
 

@@ -45,7 +45,8 @@ class AttentionRig {
   Status Download();  // waits
   // Both kernels for `rows` rows from row `first` on; `first` + `rows` <= what the case launches.
   Status Submit(int32_t first, int32_t rows);
-  Status Run();  // upload, all rows, download
+  Status SubmitFused(int32_t row);  // one kernel for both
+  Status Run();                     // upload, all rows, download
 
   // Other positions for all rows; the cache must have what is below them.
   void SetPosition(int32_t row, int32_t position);
@@ -65,6 +66,8 @@ class AttentionRig {
   float* qkv() const { return Host<float>(qkv_at_); }
   int32_t* active_rows() const { return Host<int32_t>(active_at_); }
   std::vector<float> Inputs() const { return {qkv(), qkv() + int64_t{case_.Launched()} * stride_}; }
+  // The cache's bytes, all sequences.
+  std::vector<uint8_t> Cache() const;
   // Terms and sums of a row, as bytes.
   std::vector<uint8_t> OutputOf(int32_t row) const;
   double CacheAt(bool key, int32_t row, int32_t head, int32_t position, int32_t e) const;
@@ -73,6 +76,8 @@ class AttentionRig {
  private:
   explicit AttentionRig(const AttentionCase& c) : case_(c) {}
   Status Allocate(cuda::Device* device);
+  FinishQkvArgs FinishOf(int32_t first, int32_t rows) const;
+  AttendArgs AttendOf(int32_t first, int32_t rows) const;
   void FillCache(uint32_t seed);
   size_t Take(size_t bytes);
   size_t CacheOffset(bool key, int32_t row, int32_t head, int32_t position, int32_t e) const;

@@ -8,7 +8,8 @@
 
 namespace bellhop::kernels {
 
-inline constexpr int kSlice = 16;  // positions
+inline constexpr int kSlice = 16;         // positions
+inline constexpr int kScoreColumns = 32;  // of a key, at a time
 inline constexpr float kLog2E = 1.44269504088896341f;
 
 // Matrices of 8 x 8 halves; lane l gives the address of row l % 8 of matrix l / 8.
@@ -87,7 +88,7 @@ struct TensorMath {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) scores[i][0] = scores[i][1] = scores[i][2] = scores[i][3] = 0;
 #pragma unroll 2
-    for (int32_t e = 0; e < key_dim; e += 32) {
+    for (int32_t e = 0; e < key_dim; e += kScoreColumns) {
       uint32_t k0[4], k1[4];
       LoadMatrices(k0, a + static_cast<uint32_t>(2 * e));
       LoadMatrices(k1, a + static_cast<uint32_t>(2 * e) + 32);

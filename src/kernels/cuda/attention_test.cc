@@ -145,6 +145,48 @@ TEST_F(GpuAttentionTest, ARowsBitsDoNotDependOnTheOthers) {
   }
 }
 
+// The cache, what is in q, and the results: one kernel against two.
+TEST_F(GpuAttentionTest, OneKernelDoesWhatFinishAndAttentionDo) {
+  for (const KvType type : kTypes) {
+    for (size_t i = 0; i < std::size(kDims); ++i) {
+      const Dims& d = kDims[i];
+      const auto rope = static_cast<RopeOrder>((i + static_cast<size_t>(type)) % 3);
+      const AttentionCase c{.type = type,
+                            .heads = d.heads,
+                            .kv_heads = d.kv_heads,
+                            .key_dim = d.key,
+                            .value_dim = d.value,
+                            .norm = i % 4 == 1 ? HeadNorm::kNone : HeadNorm::kPerHead,
+                            .rope = rope,
+                            .rope_dims = rope == RopeOrder::kNone ? 0 : d.key / 2 / 2 * 2,
+                            .sinks = i % 2 == 1,
+                            .window = i % 3 == 2 ? 100 : 0,
+                            .rows = {{0, 0}, {1, 63}, {2, 64}, {3, 511}, {4, 1400}, {5, -1}, {6, 15}, {7, 16}},
+                            .max_pages = 24};
+      SCOPED_TRACE(c.ToString());
+      const auto rig = Make(c, static_cast<uint32_t>(i));
+      ASSERT_NE(rig, nullptr);
+      const std::vector<float> before = rig->Inputs();
+      ASSERT_TRUE(rig->Upload().ok());
+      for (int32_t m = 0; m < c.Launched(); ++m) ASSERT_TRUE(rig->SubmitFused(m).ok());
+      ASSERT_TRUE(rig->Download().ok());
+      const std::vector<uint8_t> cache = rig->Cache();
+      EXPECT_EQ(std::memcmp(rig->qkv(), before.data(), before.size() * sizeof(float)), 0);
+      rig->CheckCountersAreZero();
+      std::vector<std::vector<uint8_t>> fused;
+      for (int32_t m = 0; m < c.Launched(); ++m) fused.push_back(rig->OutputOf(m));
+      // The new rows are written once more, from the same inputs.
+      rig->PoisonOutputs();
+      ASSERT_TRUE(rig->Upload().ok());
+      for (int32_t m = 0; m < c.Launched(); ++m) ASSERT_TRUE(rig->Submit(m, 1).ok());
+      ASSERT_TRUE(rig->Download().ok());
+      rig->CheckFinished(before);
+      EXPECT_TRUE(rig->Cache() == cache);
+      for (int32_t m = 0; m < c.Launched(); ++m) EXPECT_EQ(rig->OutputOf(m), fused[static_cast<size_t>(m)]) << m;
+    }
+  }
+}
+
 TEST_F(GpuAttentionTest, AGraphReplaysAtOtherPositions) {
   AttentionCase c{.heads = 8,
                   .kv_heads = 2,

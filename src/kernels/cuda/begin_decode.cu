@@ -7,13 +7,23 @@ namespace {
 
 constexpr int kThreads = 256;
 
+template <typename T>
+__device__ __forceinline__ const T* LoadPointer(const T* const* from) {
+  static_assert(sizeof(from) == sizeof(unsigned long long));
+  return reinterpret_cast<const T*>(__ldcv(reinterpret_cast<const unsigned long long*>(from)));
+}
+
 // Block m < bucket: row m. The last block: what the whole step needs.
 __global__ void __launch_bounds__(kThreads) BeginDecodeKernel(BeginArgs args) {
   LetNextStart();
   AwaitPrevious();
+  // All that is not behind a pointer at once: each load crosses the bus.
   const auto* input = args.input;
-  const int32_t rows = __ldcv(&input->rows);
   const auto m = static_cast<int32_t>(blockIdx.x);
+  const int32_t rows = __ldcv(&input->rows), max_pages = __ldcv(&input->max_pages);
+  const int32_t position = __ldcv(&input->positions[min(m, kMaxStepRows - 1)]);
+  const auto* const embeddings = LoadPointer(&input->embeddings);
+  const auto* const page_ids = LoadPointer(&input->pages);
   if (blockIdx.x == gridDim.x - 1) {
     if (threadIdx.x == 0) *args.state.rows = rows;
     if (threadIdx.x < kMaxStepRows) args.state.positions[threadIdx.x] = __ldcv(&input->positions[threadIdx.x]);
@@ -21,15 +31,13 @@ __global__ void __launch_bounds__(kThreads) BeginDecodeKernel(BeginArgs args) {
     return;
   }
   if (m >= rows) return;
-  const int32_t pages = __ldcv(&input->positions[m]) / 64 + 1;
-  const int64_t first = int64_t{m} * input->max_pages;
-  for (int i = static_cast<int>(threadIdx.x); i < pages; i += kThreads) {
-    args.state.pages[first + i] = __ldcv(&input->pages[first + i]);
-  }
-  // Many loads under way: each crosses the bus.
+  const int32_t pages = position / 64 + 1;
+  const int64_t first = int64_t{m} * max_pages;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int32_t page_id = thread < pages ? __ldcv(&page_ids[first + thread]) : 0;
   constexpr int kAtOnce = 8;
   const int32_t hidden = args.residual.hidden;
-  const float* const from = input->embeddings + int64_t{m} * hidden;
+  const float* const from = embeddings + int64_t{m} * hidden;
   for (int base = 0; base < hidden; base += kAtOnce * kThreads) {
     float value[kAtOnce];
 #pragma unroll
@@ -43,6 +51,10 @@ __global__ void __launch_bounds__(kThreads) BeginDecodeKernel(BeginArgs args) {
       if (base + i * kThreads >= hidden) break;
       WriteResidual(args.residual, m, c, value[i], c / 16 * 16 < hidden);
     }
+  }
+  if (thread < pages) args.state.pages[first + thread] = page_id;
+  for (int i = thread + kThreads; i < pages; i += kThreads) {
+    args.state.pages[first + i] = __ldcv(&page_ids[first + i]);
   }
 }
 

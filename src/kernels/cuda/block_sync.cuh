@@ -35,8 +35,17 @@ __device__ __forceinline__ float SumOf16(float v) {
 // One warp: 1 / rms of a row.
 __device__ __forceinline__ float RowScale(const RowNorm& norm, int m, int lane) {
   if (norm.squares == nullptr) return 1;
+  constexpr int kAtOnce = 4;
+  const float* const squares = norm.squares + int64_t{m} * norm.count;
   float sum = 0;
-  for (int i = lane; i < norm.count; i += 32) sum += norm.squares[int64_t{m} * norm.count + i];
+#pragma unroll 1
+  for (int base = lane; base < norm.count; base += 32 * kAtOnce) {
+    float square[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) square[i] = base + 32 * i < norm.count ? squares[base + 32 * i] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += square[i];
+  }
   sum = WarpSum(sum);
   return 1.0f / sqrtf(sum / static_cast<float>(norm.hidden) + norm.epsilon);
 }
@@ -47,20 +56,27 @@ __device__ __forceinline__ void WriteTerms(const TermRows& x, int m, int column,
   const float sum = SumOf16(value);
   if (!write) return;
   uint16_t terms[3];
-  SplitTerms(value, x.terms, terms);
-  for (int i = 0; i < x.terms; ++i) x.data[(int64_t{m} * x.terms + i) * x.stride + TermPosition(column)] = terms[i];
+  SplitTerms(value, 3, terms);
+  uint16_t* const to = x.data + int64_t{m} * x.terms * x.stride + TermPosition(column);
+  to[0] = terms[0];
+  to[x.stride] = terms[1];
+  if (x.terms == 3) to[2 * x.stride] = terms[2];
   if (column % 16 == 0) x.sums[int64_t{m} * (x.stride / 16) + column / 16] = sum;
 }
 
-// The same lanes: a residual value that is complete.
-__device__ __forceinline__ void WriteResidual(const ResidualRows& x, int m, int column, float value, bool write) {
+// The same lanes: a residual value that is complete. norm: of the column, anything beyond the row.
+__device__ __forceinline__ void WriteResidual(const ResidualRows& x, int m, int column, float value, float norm,
+                                              bool write) {
   const bool inside = column < x.hidden;
   const float square = SumOf16(inside ? value * value : 0.0f);
   if (write && inside) {
     x.values[int64_t{m} * x.hidden + column] = value;
     if (column % 16 == 0) x.squares[int64_t{m} * x.square_count() + column / 16] = square;
   }
-  WriteTerms(x.terms, m, column, inside ? value * x.norm[column] : 0.0f, write);
+  WriteTerms(x.terms, m, column, inside ? value * norm : 0.0f, write);
+}
+__device__ __forceinline__ void WriteResidual(const ResidualRows& x, int m, int column, float value, bool write) {
+  WriteResidual(x, m, column, value, column < x.hidden ? x.norm[column] : 0.0f, write);
 }
 
 }  // namespace bellhop::kernels

@@ -121,6 +121,8 @@ struct RouterArgs {
   float* logits = nullptr;       // [rows][experts + 1]
   float* x_norm = nullptr;       // [rows][hidden], written when the layer rings
   uint32_t* arrivals = nullptr;  // [1], zeroed once
+  // Of one row, from block to block: [experts + 1], zeroed once, launches leave zeros. Null: `logits` and `arrivals`.
+  uint64_t* row_scores = nullptr;
   RouteTable routes;
   const int32_t* const* expert_to_slot = nullptr;  // [layers]: the current tables, in device memory
   const uint64_t* placement = nullptr;             // their version

@@ -200,6 +200,7 @@ RouterArgs MakeRouter(GpuRig& rig, const RouterShape& shape, const ResidualRows&
   args.logits = rig.Poisoned<float>(Size(shape.bucket * (shape.experts + 1)));
   args.x_norm = rig.Poisoned<float>(Size(int64_t{shape.bucket} * x.hidden));
   args.arrivals = rig.Zeroed<uint32_t>(1);
+  args.row_scores = rig.Zeroed<uint64_t>(Size(shape.experts + 1));
   args.routes = {.ids = rig.Poisoned<int32_t>(routes),
                  .weights = rig.Poisoned<float>(routes),
                  .slots = rig.Poisoned<int32_t>(routes),

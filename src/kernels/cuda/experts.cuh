@@ -124,36 +124,48 @@ __global__ void __launch_bounds__(kThreads, MinBlocks<Format>(kN)) Fc1Kernel(Exp
   }
 }
 
-// One column of a row: the results of its experts, then the residual. Misses are added as AddMisses does: the lanes'
-// results differ within that sum alone. out(u): expert u's. All lanes of a warp take part, 16 a row.
-template <typename Out>
-__device__ __forceinline__ void CombineColumn(const ExpertArgs& args, int m, int column, bool row, const Out& out) {
-  const int hidden = args.x.hidden;
-  const bool have = row && column < hidden;
-  float value = 0;
-  if (have) {
-    float hits = 0, misses = 0;
-    bool missed = false;
-    for (int u = 0; u < args.used; ++u) {
-      const int route = m * args.used + u;
-      const int slot = args.all_rows ? 0 : args.routes.slots[route];
-      if (slot < 0) continue;
-      const float weight = !args.all_rows            ? args.routes.weights[route]
-                           : args.use_shared_weights ? args.routes.shared_weights[m]
-                                                     : 1.0f;
-      if (slot < args.bank.staging.first_slot) {
-        hits = __fmaf_rn(weight, out(u), hits);
-      } else {
-        misses = __fmaf_rn(weight, out(u), misses);
-        missed = true;
-      }
+// A route as the sum over a row's experts sees it.
+struct RouteShare {
+  int slot;
+  float weight;
+};
+__device__ __forceinline__ RouteShare ShareOf(const ExpertArgs& args, int m, int u) {
+  if (args.all_rows) return {0, args.use_shared_weights ? args.routes.shared_weights[m] : 1.0f};
+  return {args.routes.slots[m * args.used + u], args.routes.weights[m * args.used + u]};
+}
+
+// One column of a row: the residual with the results of its experts. Misses are added as AddMisses does: the lanes'
+// results differ within that sum alone. share(u), out(u): expert u's.
+template <typename Share, typename Out>
+__device__ __forceinline__ float AddExperts(const ExpertArgs& args, float before, const Share& share, const Out& out) {
+  float hits = 0, misses = 0;
+  bool missed = false;
+  for (int u = 0; u < args.used; ++u) {
+    const RouteShare route = share(u);
+    if (route.slot < 0) continue;
+    if (route.slot < args.bank.staging.first_slot) {
+      hits = __fmaf_rn(route.weight, out(u), hits);
+    } else {
+      misses = __fmaf_rn(route.weight, out(u), misses);
+      missed = true;
     }
-    value = args.x.values[int64_t{m} * hidden + column] + args.port_scale * hits;
-    if (missed) value = value + args.port_scale * misses;
+  }
+  const float value = before + args.port_scale * hits;
+  return missed ? value + args.port_scale * misses : value;
+}
+
+// All lanes of a warp take part, 16 a row.
+template <typename Out>
+__device__ __forceinline__ void CombineColumn(const ExpertArgs& args, int m, int column, const Out& out) {
+  const int hidden = args.x.hidden;
+  float value = 0;
+  if (column < hidden) {
+    value = AddExperts(
+        args, args.x.values[int64_t{m} * hidden + column], [&](int u) { return ShareOf(args, m, u); }, out);
   }
   if (args.completes) {
-    WriteResidual(args.next, m, column, value, row);
-  } else if (have) {
+    WriteResidual(args.next, m, column, value, true);
+  } else if (column < hidden) {
     args.x.values[int64_t{m} * hidden + column] = value;
   }
 }
@@ -172,7 +184,7 @@ __device__ __forceinline__ void CombineTiles(const ExpertArgs& args, int first_t
   constexpr int kColumns = kWarps / 2 * kTileRows;  // of a block
   const int column = first_tile * kTileRows + static_cast<int>(threadIdx.x) % kColumns;
   for (int m = static_cast<int>(threadIdx.x) / kColumns; m < rows; m += kThreads / kColumns) {
-    CombineColumn(args, m, column, true,
+    CombineColumn(args, m, column,
                   [&](int u) { return __ldcg(&args.partial[int64_t{m * args.used + u} * args.x.hidden + column]); });
   }
 }
@@ -207,7 +219,7 @@ inline __device__ void AddMisses(const ExpertArgs& args) {
 }
 
 // Four tiles a block, two warps a tile. The columns of a tile fall into kWarps classes by chunk, whose sums are added
-// in order: Fc2RowKernel cuts them alike.
+// in order, as in experts_row.cuh.
 inline constexpr int kFc2Tiles = kWarps / 2;
 inline constexpr int kFc2Classes = kWarps;
 
@@ -292,50 +304,6 @@ __global__ void __launch_bounds__(kThreads, kLoadsAhead<Format> ? 2 : 1) Fc2Kern
   if (ArriveLast(args.layer_arrivals, gridDim.x)) AddMisses(args);
 }
 
-// fc2 of a step of one row: a block is a tile for all experts of the row, two warps an expert, and nobody meets
-// anywhere.
-inline constexpr int kMaxRowRoutes = 10;
-
-template <typename Format, int kTerms>
-__global__ void __launch_bounds__(64 * kMaxRowRoutes) Fc2RowKernel(ExpertArgs args) {
-  constexpr int kStride = RowsPerN8(kTerms) * kTileRows;
-  __shared__ float sums[kMaxRowRoutes][kFc2Classes][kStride];
-  __shared__ float outs[kMaxRowRoutes][kTileRows];
-  __shared__ typename Format::Tables tables;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int tile = static_cast<int>(blockIdx.x), route = warp / 2;
-  tables.Fill(args.books.iq3xxs_grid);
-  LetNextStart();
-  AwaitPrevious();
-  __syncthreads();
-  const int rows = *args.rows, slot = args.routes.slots[route];
-  if (rows == 0) return;
-  if (slot >= 0) {
-    const auto h =
-        PointColumns<1, kTerms>(CutDown(args, tile, slot).h, lane, [&](int i) { return i == 0 ? route : -1; });
-    MultiplyClasses<Format, kTerms>(CutDown(args, tile, slot), warp % 2, tables, args.books, h, lane, sums[route][0],
-                                    kStride);
-  }
-  __syncthreads();
-  if (threadIdx.x < static_cast<unsigned>(args.used * kTileRows)) {
-    const int u = static_cast<int>(threadIdx.x) / kTileRows, r = static_cast<int>(threadIdx.x) % kTileRows;
-    const int column = tile * kTileRows + r, own = args.routes.slots[u];
-    float out = 0;
-    if (own >= 0 && column < args.bank.down.rows) {
-      for (int c = 0; c < kFc2Classes; ++c) out += sums[u][c][r];
-      out = FinishDown(args, own, args.routes.ids[u], column, out);
-    }
-    outs[u][r] = out;
-  }
-  __syncthreads();
-  if (warp == 0) {
-    CombineColumn(args, 0, tile * kTileRows + lane % kTileRows, lane < kTileRows,
-                  [&](int u) { return outs[u][lane % kTileRows]; });
-  }
-  if (!args.waits || args.doorbell->pending == 0) return;
-  if (ArriveLast(args.layer_arrivals, gridDim.x)) AddMisses(args);
-}
-
 inline uint64_t Bytes(const DeviceMatrix& w) { return DeviceMatrixBytes(w.format, w.rows, w.cols, w.row_bytes); }
 
 template <typename Format, int kN, int kTerms>
@@ -354,15 +322,6 @@ cudaError_t LaunchFc2As(const ExpertArgs& args, const cuda::LaunchQueue& queue) 
   return cuda::Launch(queue, {.name = "experts fc2", .bytes = groups * Bytes(args.bank.down)},
                       {.grid = dim3(blocks, groups), .block = dim3(kThreads), .overlap = true},
                       Fc2Kernel<Format, kTerms>, args);
-}
-
-template <typename Format, int kTerms>
-cudaError_t LaunchFc2RowAs(const ExpertArgs& args, const cuda::LaunchQueue& queue) {
-  const auto used = static_cast<unsigned>(args.used);
-  return cuda::Launch(
-      queue, {.name = "experts fc2", .bytes = used * Bytes(args.bank.down)},
-      {.grid = dim3(static_cast<unsigned>(args.bank.down.tiles())), .block = dim3(64 * used), .overlap = true},
-      Fc2RowKernel<Format, kTerms>, args);
 }
 
 }  // namespace experts

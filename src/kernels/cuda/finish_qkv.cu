@@ -1,24 +1,14 @@
 #include "cuda/launch.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/kv_element.cuh"
+#include "kernels/cuda/finish_head.cuh"
 #include "kernels/cuda/overlap.cuh"
 
 namespace bellhop::kernels {
 namespace {
 
+using finish::CacheRow, finish::InverseRms, finish::NormAndRotate, finish::Part;
+
 constexpr int kWarps = 4;           // a head each
 constexpr int kFullWidthWarps = 8;  // of the one block that has all heads
-
-enum class Part { kQuery, kKey, kValue };
-
-__device__ __forceinline__ float WarpSum(float x) {
-  for (int mask = 16; mask > 0; mask /= 2) x += __shfl_xor_sync(~0u, x, mask);
-  return x;
-}
-
-__device__ __forceinline__ float InverseRms(float squares, int32_t n, float epsilon) {
-  return 1.0f / sqrtf(squares / static_cast<float>(n) + epsilon);
-}
 
 // Over all heads of a part, for a whole block.
 __device__ float FullWidthInverse(const float* x, int32_t n, float epsilon) {
@@ -35,28 +25,6 @@ __device__ float FullWidthInverse(const float* x, int32_t n, float epsilon) {
   return InverseRms(squares, n, epsilon);
 }
 
-// Lane's share of a head in shared memory; the warp is in step around it.
-__device__ __forceinline__ void Rotate(const FinishQkvArgs& args, const float* table, int lane, float* head) {
-  const int32_t pairs = args.rope_dims / 2;
-  for (int32_t j = lane; j < pairs; j += 32) {
-    float* const a = head + (args.rope == RopeOrder::kNorm ? 2 * j : j);
-    float* const b = args.rope == RopeOrder::kNorm ? a + 1 : a + pairs;
-    const float x = *a, y = *b, cos = table[2 * j], sin = table[2 * j + 1];
-    *a = __fmaf_rn(x, cos, -(y * sin));
-    *b = __fmaf_rn(y, cos, x * sin);
-  }
-}
-
-template <typename T>
-__device__ T* CacheRow(const FinishQkvArgs& args, int32_t m, int32_t position, Part part, int32_t head) {
-  const StepTables& step = args.step;
-  const int64_t table = step.positions == nullptr ? 0 : int64_t{m} * step.max_pages;
-  const int64_t page = step.block_tables[table + position / kKvPageTokens];
-  const int64_t dim = part == Part::kKey ? args.kv.key_dim : args.kv.value_dim;
-  uint8_t* const layer = (part == Part::kKey ? args.kv.keys : args.kv.values) + page * args.kv.page_bytes;
-  return reinterpret_cast<T*>(layer) + (int64_t{head} * kKvPageTokens + position % kKvPageTokens) * dim;
-}
-
 // One head of q or k, by one warp. `full_inverse`: of the norm over all heads.
 template <typename T>
 __device__ void FinishHead(const FinishQkvArgs& args, int32_t m, int32_t position, Part part, int32_t head,
@@ -65,24 +33,9 @@ __device__ void FinishHead(const FinishQkvArgs& args, int32_t m, int32_t positio
   const int32_t dim = args.kv.key_dim;
   const bool is_query = part == Part::kQuery;
   float* const x = args.qkv + int64_t{m} * args.stride + (is_query ? args.q_offset : args.k_offset) + head * dim;
-  float inverse = full_inverse, squares = 0;
-  for (int32_t e = lane; e < dim; e += 32) {
-    scratch[e] = x[e];
-    squares = __fmaf_rn(scratch[e], scratch[e], squares);
-  }
-  if (args.norm == HeadNorm::kPerHead) {
-    inverse = InverseRms(WarpSum(squares), dim, is_query ? args.q_epsilon : args.k_epsilon);
-  }
-  if (args.norm != HeadNorm::kNone) {
-    const float* const weights =
-        (is_query ? args.q_norm : args.k_norm) + (args.norm == HeadNorm::kFullWidth ? head * dim : 0);
-    for (int32_t e = lane; e < dim; e += 32) scratch[e] = scratch[e] * inverse * weights[e];
-  }
-  __syncwarp();
-  if (args.rope != RopeOrder::kNone && position >= 0) {
-    Rotate(args, args.rope_table + int64_t{position} * args.rope_dims, lane, scratch);
-  }
-  __syncwarp();
+  finish::HeadPart loaded;
+  loaded.Load(x, dim, lane);
+  NormAndRotate(args, loaded, position, is_query, head, full_inverse, lane, scratch);
   if (is_query) {
     for (int32_t e = lane; e < dim; e += 32) x[e] = FromKv(ToKv<T>(scratch[e]));
   } else if (position >= 0) {

@@ -32,6 +32,7 @@ __device__ __forceinline__ float HalfBits(uint32_t bits) {
 
 // An f32 as bf16 terms, largest first; three give it exactly unless it is close to the smallest numbers.
 __device__ __forceinline__ void SplitTerms(float x, int terms, uint16_t (&out)[3]) {
+#pragma unroll
   for (int i = 0; i < terms; ++i) {
     const __nv_bfloat16 term = __float2bfloat16_rn(x);
     out[i] = __bfloat16_as_ushort(term);

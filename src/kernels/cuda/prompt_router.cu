@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) ChooseKernel(const __grid_constant__
   const int row = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (row >= args.rows) return;
   float* const own = scratch + int64_t{warp} * 2 * r.experts;
-  router::RouteRow(r, r.routes, row, own, own + r.experts, lane);
+  router::Route(r, r.routes, row, r.logits + int64_t{row} * (r.experts + 1), own, lane);
   __syncwarp();
   const bool have = lane < r.used;
   const int64_t route = int64_t{row} * r.used + lane;

@@ -1,4 +1,4 @@
-// The router: scores by many blocks; the last block chooses, classifies, rings, and groups the routes
+// The router: scores by many blocks; one of them chooses, classifies, rings, and groups the routes
 // by expert.
 #include "cuda/launch.h"
 #include "kernels/cuda/block_sync.cuh"
@@ -24,6 +24,22 @@ __device__ __forceinline__ float Dot(const float4& w, const float4& x, const flo
   return __fmaf_rn(w.w, x.w * g.w, sum);
 }
 
+// Scores of one row go from block to block as words that say themselves that they are there: no fence, no counter and
+// no second look. The last block waits for them; all others end without waiting for anybody.
+__device__ __forceinline__ bool SendsWords(const RouterArgs& args, int rows) {
+  return rows == 1 && args.row_scores != nullptr;
+}
+__device__ __forceinline__ void Send(uint64_t* word, float score) {
+  *static_cast<volatile uint64_t*>(word) = uint64_t{1} << 32 | __float_as_uint(score);
+}
+// Leaves a zero.
+__device__ __forceinline__ float Receive(uint64_t* word) {
+  uint64_t got = 0;
+  while (got == 0) got = *static_cast<const volatile uint64_t*>(word);
+  *word = 0;
+  return __uint_as_float(static_cast<uint32_t>(got));
+}
+
 // The scores of the block's experts for all rows. norms: 1 / rms of the rows, left for the last block.
 __device__ void Score(const RouterArgs& args, float* norms, int* active) {
   __shared__ float partial[kMaxStepRows][kExperts][kExpertWarps];
@@ -39,7 +55,6 @@ __device__ void Score(const RouterArgs& args, float* norms, int* active) {
     ahead[i] = c < hidden ? LoadFour(w + c) : make_float4(0, 0, 0, 0);
     gain[i] = c < hidden ? LoadFour(args.x.norm + c) : make_float4(0, 0, 0, 0);
   }
-  LetNextStart();
   AwaitPrevious();
   const int rows = *args.rows;
   *active = rows;
@@ -51,6 +66,10 @@ __device__ void Score(const RouterArgs& args, float* norms, int* active) {
       const int c = first + i * kColumnStep;
       row[i] = c < hidden ? LoadFour(x + c) : make_float4(0, 0, 0, 0);
     }
+    if (m % kWarps == warp) {  // while the row is on its way
+      const float scale = RowScale(NormOf(args.x), m, lane);
+      if (lane == 0) norms[m] = scale;
+    }
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) sum = Dot(ahead[i], row[i], gain[i], sum);
@@ -59,10 +78,6 @@ __device__ void Score(const RouterArgs& args, float* norms, int* active) {
     }
     sum = WarpSum(sum);
     if (lane == 0) partial[m][own][warp % kExpertWarps] = sum;
-  }
-  for (int m = warp; m < rows; m += kWarps) {
-    const float scale = RowScale(NormOf(args.x), m, lane);
-    if (lane == 0) norms[m] = scale;
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < rows * kExperts; i += kThreads) {
@@ -73,7 +88,19 @@ __device__ void Score(const RouterArgs& args, float* norms, int* active) {
     score *= norms[m];
     if (args.bias != nullptr && e < args.experts) score += args.bias[e];
     args.logits[int64_t{m} * (args.experts + 1) + e] = score;
+    if (SendsWords(args, rows)) Send(&args.row_scores[e], score);
   }
+}
+
+// Whether this block chooses for all. Scores that came as words are then in `received`, [outputs].
+__device__ bool IsChooser(const RouterArgs& args, int rows, float* received) {
+  if (!SendsWords(args, rows)) return ArriveLast(args.arrivals, gridDim.x);
+  if (blockIdx.x + 1 != gridDim.x) return false;
+  const int outputs = args.experts + (args.shared_gate ? 1 : 0);
+  __syncthreads();  // its own scores are sent: no warp waits for a lane of its own
+  for (int e = static_cast<int>(threadIdx.x); e < outputs; e += kThreads) received[e] = Receive(&args.row_scores[e]);
+  __syncthreads();
+  return true;
 }
 
 // One thread: experts of the layer in this step, and those of them that have a slot.
@@ -185,6 +212,13 @@ __device__ void WriteNormed(const RouterArgs& args, int rows, const float* norms
   __syncthreads();
 }
 
+// What Classify reads of a step of one row comes to L1 while another warp chooses the experts. The store keeps the
+// loads alive.
+__device__ __forceinline__ void Touch(const cuda::DoorbellState& state) {
+  __shared__ volatile uint32_t touched;
+  touched = static_cast<uint32_t>(state.rows[0].code) + static_cast<uint32_t>(state.steps);
+}
+
 // Probabilities and scores of a row for each warp.
 __host__ __device__ constexpr int ScratchFloats(int experts) { return kWarps * 2 * experts; }
 
@@ -204,6 +238,7 @@ __global__ void __launch_bounds__(kThreads) RouterKernel(RouterArgs args) {
   extern __shared__ float scratch[];
   __shared__ cuda::ClassifyScratch classify;
   __shared__ float norms[kMaxStepRows];
+  LetNextStart();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   // A placement changes between steps alone.
   const LastBlock shared(args, scratch);
@@ -212,7 +247,9 @@ __global__ void __launch_bounds__(kThreads) RouterKernel(RouterArgs args) {
   const uint64_t placement = *args.placement;
   int rows = 0;
   Score(args, norms, &rows);
-  if (!ArriveLast(args.arrivals, gridDim.x)) return;
+  float* const received = scratch + 2 * args.experts;  // the second warp's, which has no row then
+  if (!IsChooser(args, rows, received)) return;
+  if (rows == 1 && warp == 1) Touch(*args.doorbell);
 
   const RouteTable& routes = shared.routes;
   cuda::ClassifyArgs classified = {.layer = args.layer,
@@ -231,9 +268,10 @@ __global__ void __launch_bounds__(kThreads) RouterKernel(RouterArgs args) {
                                    .ring_misses = args.ring_misses};
   float* const own = scratch + int64_t{warp} * 2 * args.experts;
   for (int m = warp; m < rows; m += kWarps) {
-    router::RouteRow(args, routes, m, own, own + args.experts, lane);
+    const float* const logits = SendsWords(args, rows) ? received : args.logits + int64_t{m} * (args.experts + 1);
+    router::Route(args, routes, m, logits, own, lane);
     if (args.shared_gate && lane == 0) {
-      const float gate = args.logits[int64_t{m} * (args.experts + 1) + args.experts];
+      const float gate = logits[args.experts];
       args.routes.shared_weights[m] = 1.0f / (1.0f + expf(-gate));
     }
   }

@@ -84,28 +84,13 @@ inline __device__ int TakeBest(float* scores, int experts, int lane) {
   return id;
 }
 
-// One warp: the routes of a row. A row with a score or weight that is no number gets weights that are none either.
-inline __device__ void RouteRow(const RouterArgs& args, const RouteTable& routes, int m, float* p, float* scores,
-                                int lane) {
+// One warp: ids and weights from the experts that the lanes have, lane u's route u; p: their probabilities. A row with
+// a score or weight that is no number (`clean` is false) gets weights that are none either.
+__device__ __forceinline__ void WriteRoutes(const RouterArgs& args, const RouteTable& routes, int m, int id, float p,
+                                            bool clean, int lane) {
   const int used = args.used;
-  Probabilities(args, args.logits + int64_t{m} * (args.experts + 1), p, lane);
-  bool clean = true;
-  for (int e = lane; e < args.experts; e += 32) {
-    scores[e] = args.selection_bias != nullptr ? p[e] + args.selection_bias[e] : p[e];
-    if (!isnan(scores[e])) continue;
-    scores[e] = Never();
-    clean = false;
-  }
-  __syncwarp();
-  if (args.groups > 1) RestrictToGroups(args, scores, lane);
-  // Lane u has route u; at most 32 are used.
-  int id = 0;
-  for (int u = 0; u < used; ++u) {
-    const int taken = TakeBest(scores, args.experts, lane);
-    if (lane == u) id = taken;
-  }
   const bool have = lane < used;
-  float weight = have ? p[id] : Never();
+  float weight = have ? p : Never();
   if (args.gating == DeviceGating::kSoftmaxSelected) {
     const float max = WarpMax(weight);
     weight = have ? expf(weight - max) : 0.0f;
@@ -118,6 +103,110 @@ inline __device__ void RouteRow(const RouterArgs& args, const RouteTable& routes
   if (!have) return;
   routes.ids[m * used + lane] = id;
   routes.weights[m * used + lane] = clean ? weight : Quiet();
+}
+
+// One warp: the routes of a row.
+inline __device__ void RouteRow(const RouterArgs& args, const RouteTable& routes, int m, const float* logits, float* p,
+                                float* scores, int lane) {
+  Probabilities(args, logits, p, lane);
+  bool clean = true;
+  for (int e = lane; e < args.experts; e += 32) {
+    scores[e] = args.selection_bias != nullptr ? p[e] + args.selection_bias[e] : p[e];
+    if (!isnan(scores[e])) continue;
+    scores[e] = Never();
+    clean = false;
+  }
+  __syncwarp();
+  if (args.groups > 1) RestrictToGroups(args, scores, lane);
+  // Lane u has route u; at most 32 are used.
+  int id = 0;
+  for (int u = 0; u < args.used; ++u) {
+    const int taken = TakeBest(scores, args.experts, lane);
+    if (lane == u) id = taken;
+  }
+  WriteRoutes(args, routes, m, id, lane < args.used ? p[id] : 0.0f, clean, lane);
+}
+
+// Numbers in the order of the scores, above 0.
+__device__ __forceinline__ uint32_t OrderOf(float score) {
+  const uint32_t bits = __float_as_uint(score + 0.0f);  // one zero
+  return bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u);
+}
+
+// The same with everything in registers: experts in one group, at most 32 * kOwn. Lane l has l, l + 32, ...
+template <int kOwn>
+__device__ __forceinline__ void RouteShortRow(const RouterArgs& args, const RouteTable& routes, int m,
+                                              const float* logits, int lane) {
+  const int experts = args.experts;
+  float p[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) p[i] = lane + 32 * i < experts ? logits[lane + 32 * i] : Never();
+  if (args.gating == DeviceGating::kSigmoid) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) p[i] = 1.0f / (1.0f + expf(-p[i]));
+  } else if (args.gating == DeviceGating::kSoftmax) {
+    float max = Never(), sum = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) max = fmaxf(max, p[i]);
+    max = WarpMax(max);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      p[i] = expf(p[i] - max);
+      if (lane + 32 * i < experts) sum += p[i];
+    }
+    sum = WarpSum(sum);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) p[i] = p[i] / sum;
+  }
+  bool clean = true;
+  uint32_t order[kOwn];  // 0: nobody's, or taken
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int e = lane + 32 * i;
+    float score = p[i];
+    if (args.selection_bias != nullptr && e < experts) score += args.selection_bias[e];
+    if (isnan(score) && e < experts) {
+      score = Never();
+      clean = false;
+    }
+    order[i] = e < experts ? OrderOf(score) : 0;
+  }
+  // The best that is left, ties to the lowest id. Lane u has route u; at most 32 are used.
+  int id = 0;
+#pragma unroll 1
+  for (int u = 0; u < args.used; ++u) {
+    uint32_t best = order[0], first = UINT32_MAX;
+#pragma unroll
+    for (int i = 1; i < kOwn; ++i) best = max(best, order[i]);
+    best = __reduce_max_sync(0xFFFFFFFFu, best);
+#pragma unroll
+    for (int i = kOwn - 1; i >= 0; --i) first = order[i] == best ? static_cast<uint32_t>(lane + 32 * i) : first;
+    first = __reduce_min_sync(0xFFFFFFFFu, first);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if (first == static_cast<uint32_t>(lane + 32 * i)) order[i] = 0;
+    }
+    if (lane == u) id = static_cast<int>(first);
+  }
+  float own = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const float other = __shfl_sync(0xFFFFFFFFu, p[i], id % 32);
+    if (id / 32 == i) own = other;
+  }
+  WriteRoutes(args, routes, m, id, own, clean, lane);
+}
+
+// One warp: the routes of row m. scratch: [2 * experts].
+__device__ __forceinline__ void Route(const RouterArgs& args, const RouteTable& routes, int m, const float* logits,
+                                      float* scratch, int lane) {
+  if (args.groups == 1 && args.experts <= 128) {
+    RouteShortRow<4>(args, routes, m, logits, lane);
+  } else if (args.groups == 1 && args.experts <= 512) {
+    RouteShortRow<16>(args, routes, m, logits, lane);
+  } else {
+    RouteRow(args, routes, m, logits, scratch, scratch + args.experts, lane);
+  }
 }
 
 }  // namespace router

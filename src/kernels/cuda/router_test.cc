@@ -116,6 +116,8 @@ class RouterTest : public GpuTest {
     CheckRoutes(c, args, selection_bias, slot_of);
     CheckRing(c, args, Normalised(values, norm, c.rows, kEpsilon));
     EXPECT_EQ(rig().Download(args.arrivals, 1)[0], 0u);
+    const auto words = rig().Download(args.row_scores, Size(c.experts + 1));
+    EXPECT_EQ(words, std::vector<uint64_t>(words.size()));
     rig().FreeMemory();
   }
 

@@ -45,9 +45,8 @@ struct TileQ4_0 {
     uint2 scales[2];
   };
   static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const int g = lane / 4;
-    return {{Load16(chunk + lane * 16), Load16(chunk + 512 + lane * 16)},
-            {Load8(chunk + 1024 + g * 8), Load8(chunk + 1088 + g * 8)}};
+    const uint8_t *const codes = chunk + lane * 16, *const scales = chunk + lane / 4 * 8;
+    return {{Load16(codes), Load16(codes + 512)}, {Load8(scales + 1024), Load8(scales + 1088)}};
   }
   static __device__ __forceinline__ void Expand(const Chunk& c, int i, int, const Tables&, GroupFragment<1>* f) {
 #pragma unroll
@@ -73,9 +72,8 @@ struct TileMxfp4 {
     uint32_t scales[2];
   };
   static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const int g = lane / 4;
-    return {{Load16(chunk + lane * 16), Load16(chunk + 512 + lane * 16)},
-            {Load4(chunk + 1024 + g * 4), Load4(chunk + 1056 + g * 4)}};
+    const uint8_t *const codes = chunk + lane * 16, *const scales = chunk + lane / 4 * 4;
+    return {{Load16(codes), Load16(codes + 512)}, {Load4(scales + 1024), Load4(scales + 1056)}};
   }
   // Nibbles at bits 0..3 of both halves.
   static __device__ __forceinline__ uint32_t Values(uint32_t w) {
@@ -106,9 +104,8 @@ struct TileQ8_0 {
     uint32_t scales[2];
   };
   static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const int g = lane / 4;
-    return {{Load16(chunk + lane * 16), Load16(chunk + 512 + lane * 16)},
-            {Load4(chunk + 1024 + g * 4), Load4(chunk + 1056 + g * 4)}};
+    const uint8_t *const codes = chunk + lane * 16, *const scales = chunk + lane / 4 * 4;
+    return {{Load16(codes), Load16(codes + 512)}, {Load4(scales + 1024), Load4(scales + 1056)}};
   }
   // Bytes 0 and 2 of codes + 128 as bf16 minus 128: sixteen times the high nibble and the low one, all exact.
   static __device__ __forceinline__ uint32_t Values(uint32_t w) {
@@ -139,10 +136,9 @@ struct TileQ4K {
     uint4 header[2];    // d, dmin, twelve bytes of scales and minima
   };
   static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const int g = lane / 4;
-    return {{{Load16(chunk + lane * 16), Load16(chunk + 1024 + lane * 16)},
-             {Load16(chunk + 512 + lane * 16), Load16(chunk + 1536 + lane * 16)}},
-            {Load16(chunk + 2048 + g * 16), Load16(chunk + 2176 + g * 16)}};
+    const uint8_t *const codes = chunk + lane * 16, *const headers = chunk + lane / 4 * 16;
+    return {{{Load16(codes), Load16(codes + 1024)}, {Load16(codes + 512), Load16(codes + 1536)}},
+            {Load16(headers + 2048), Load16(headers + 2176)}};
   }
   static __device__ __forceinline__ void ScaleMin(const uint4& h, int i, float* scale, float* min) {
     // Bytes 0..3 of the field are h.y, 4..7 h.z, 8..11 h.w.
@@ -184,15 +180,16 @@ struct TileQ6K {
     uint32_t d[2];
   };
   static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const int g = lane / 4;
+    const uint8_t* const codes = chunk + lane * 16;
+    const uint8_t *const scales = chunk + lane / 4 * 16, *const d = chunk + lane / 4 * 2;
     Chunk c;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      c.low[r][0] = Load16(chunk + 512 * r + lane * 16);
-      c.low[r][1] = Load16(chunk + 1024 + 512 * r + lane * 16);
-      c.high[r] = Load16(chunk + 2048 + 512 * r + lane * 16);
-      c.scales[r] = Load16(chunk + 3072 + 128 * r + g * 16);
-      c.d[r] = Load2(chunk + 3328 + 16 * r + g * 2);
+      c.low[r][0] = Load16(codes + 512 * r);
+      c.low[r][1] = Load16(codes + 1024 + 512 * r);
+      c.high[r] = Load16(codes + 2048 + 512 * r);
+      c.scales[r] = Load16(scales + 3072 + 128 * r);
+      c.d[r] = Load2(d + 3328 + 16 * r);
     }
     return c;
   }
@@ -237,14 +234,15 @@ struct TileIq3Xxs {
     uint32_t d[2];
   };
   static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const int g = lane / 4;
+    const uint8_t* const codes = chunk + lane * 16;
+    const uint8_t *const signs = chunk + lane / 4 * 32, *const d = chunk + lane / 4 * 2;
     Chunk c;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      c.index[r] = Load16(chunk + 512 * r + lane * 16);
-      c.signs[r][0] = Load16(chunk + 1024 + 256 * r + g * 32);
-      c.signs[r][1] = Load16(chunk + 1040 + 256 * r + g * 32);
-      c.d[r] = Load2(chunk + 1536 + 16 * r + g * 2);
+      c.index[r] = Load16(codes + 512 * r);
+      c.signs[r][0] = Load16(signs + 1024 + 256 * r);
+      c.signs[r][1] = Load16(signs + 1040 + 256 * r);
+      c.d[r] = Load2(d + 1536 + 16 * r);
     }
     return c;
   }
@@ -279,11 +277,12 @@ struct TilePlain {
     uint4 values[2][kBytes / 2];
   };
   static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
+    const uint8_t* const own = chunk + lane * 16;
     Chunk c;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
-      for (int v = 0; v < kBytes / 2; ++v) c.values[r][v] = Load16(chunk + 512 * (2 * v + r) + lane * 16);
+      for (int v = 0; v < kBytes / 2; ++v) c.values[r][v] = Load16(own + 512 * (2 * v + r));
     }
     return c;
   }

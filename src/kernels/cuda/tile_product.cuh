@@ -51,31 +51,42 @@ __device__ __forceinline__ ColumnPointers<kN> PointColumns(const TermRows& x, in
   return p;
 }
 
+// One group of 32 columns times one n8 tile; b: what the lane has of its column.
+template <typename Format>
+__device__ __forceinline__ void MultiplyColumns(const GroupFragment<Format::kTerms>& f, const uint4& b,
+                                                float (&acc)[4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float d[4] = {0, 0, 0, 0};
+    const uint32_t b0 = half == 0 ? b.x : b.z, b1 = half == 0 ? b.y : b.w;
+#pragma unroll
+    for (int term = 0; term < Format::kTerms; ++term) MmaBf16(d, f.a[term][half], b0, b1);
+    if (Format::kOneScale && half == 0) {
+#pragma unroll
+      for (int term = 0; term < Format::kTerms; ++term) MmaBf16(d, f.a[term][1], b.z, b.w);
+    }
+    const int scale = Format::kOneScale ? 0 : half;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) acc[i] = __fmaf_rn(f.scale[scale][i / 2], d[i], acc[i]);
+    if (Format::kOneScale) break;
+  }
+}
+// sum: of the group's activations, for the lanes whose accumulators take the minima.
+template <int kTerms>
+__device__ __forceinline__ void SubtractMins(const GroupFragment<kTerms>& f, float sum, float (&acc)[4]) {
+  acc[0] = __fmaf_rn(-f.min[0], sum, acc[0]);
+  acc[2] = __fmaf_rn(-f.min[1], sum, acc[2]);
+}
+
 template <typename Format, int kN>
 __device__ __forceinline__ void MultiplyGroup(const GroupFragment<Format::kTerms>& f, int group,
                                               const ColumnPointers<kN>& x, float (&acc)[kN][4]) {
 #pragma unroll
   for (int j = 0; j < kN; ++j) {
     const uint4 b = x.terms[j] != nullptr ? x.terms[j][group * 4] : make_uint4(0, 0, 0, 0);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float d[4] = {0, 0, 0, 0};
-      const uint32_t b0 = half == 0 ? b.x : b.z, b1 = half == 0 ? b.y : b.w;
-#pragma unroll
-      for (int term = 0; term < Format::kTerms; ++term) MmaBf16(d, f.a[term][half], b0, b1);
-      if (Format::kOneScale && half == 0) {
-#pragma unroll
-        for (int term = 0; term < Format::kTerms; ++term) MmaBf16(d, f.a[term][1], b.z, b.w);
-      }
-      const int scale = Format::kOneScale ? 0 : half;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) acc[j][i] = __fmaf_rn(f.scale[scale][i / 2], d[i], acc[j][i]);
-      if (Format::kOneScale) break;
-    }
+    MultiplyColumns<Format>(f, b, acc[j]);
     if (Format::kMins && x.sums[j] != nullptr) {
-      const float sum = x.sums[j][2 * group] + x.sums[j][2 * group + 1];
-      acc[j][0] = __fmaf_rn(-f.min[0], sum, acc[j][0]);
-      acc[j][2] = __fmaf_rn(-f.min[1], sum, acc[j][2]);
+      SubtractMins(f, x.sums[j][2 * group] + x.sums[j][2 * group + 1], acc[j]);
     }
   }
 }

@@ -27,15 +27,16 @@ std::vector<TileCase> AllCases() {
   return cases;
 }
 
-// Whole blocks, and with them: one, a few, more than the warps of a block, chunks that are not full.
+// Whole blocks, and with them: one, a few, more than the warps of a block or than a warp asks for at once, chunks that
+// are not full.
 std::vector<int32_t> Columns(const TileCase& c) {
   const auto block = static_cast<int32_t>(quant::Traits(c.format).block_elems);
   switch (block) {
     case 1:
       // Tiles take any number of columns, file rows whole pieces of 16.
-      return c.layout == MatrixLayout::kTiles ? std::vector<int32_t>{5, 37, 160, 1003}
+      return c.layout == MatrixLayout::kTiles ? std::vector<int32_t>{5, 37, 160, 1003, 1500}
                                               : std::vector<int32_t>{16, 80, 1008};
-    case 32: return {32, 96, 352, 1312};
+    case 32: return {32, 96, 352, 1312, 2336, 4640};
     case 64: return {64, 192, 1088};
     case 128: return {128, 384, 1152};
     default: return {block, 3 * block, 10 * block};

@@ -249,6 +249,7 @@ class Builder {
     router.logits = b_.router_logits;
     router.x_norm = b_.x_norm;
     router.arrivals = b_.arrivals;
+    router.row_scores = b_.row_scores;
     router.routes = b_.routes;
     router.expert_to_slot = b_.expert_to_slot;
     router.placement = b_.placement;
@@ -340,20 +341,28 @@ Result<GpuLayers> BuildGpuLayers(const LayerInputs& in, DenseWeights* weights) {
 
 namespace {
 
+Status SubmitAttention(const GpuLayer& layer, int32_t bucket, StepPart only, cuda::Device* device,
+                       const cuda::LaunchQueue& queue) {
+  const auto has = [only](StepPart part) { return only == StepPart::kAll || only == part; };
+  kernels::FinishQkvArgs finish = layer.finish;
+  kernels::AttendArgs attend = layer.attend;
+  finish.step.rows = attend.step.rows = bucket;
+  if (kernels::CanFinishInAttention(finish)) {
+    if (has(StepPart::kAttention)) {
+      BELLHOP_CUDA_CHECK(device, kernels::LaunchFinishAndAttend(finish, attend, queue));
+    }
+    return Status();
+  }
+  if (has(StepPart::kFinishQkv)) BELLHOP_CUDA_CHECK(device, kernels::LaunchFinishQkv(finish, queue));
+  if (has(StepPart::kAttention)) BELLHOP_CUDA_CHECK(device, kernels::LaunchAttention(attend, queue));
+  return Status();
+}
+
 Status SubmitLayer(const GpuLayer& layer, int32_t bucket, StepPart only, cuda::Device* device,
                    const cuda::LaunchQueue& queue) {
   const auto has = [only](StepPart part) { return only == StepPart::kAll || only == part; };
   if (has(StepPart::kQkv)) BELLHOP_CUDA_CHECK(device, kernels::LaunchMatVec(layer.qkv, bucket, queue));
-  if (has(StepPart::kFinishQkv)) {
-    kernels::FinishQkvArgs finish = layer.finish;
-    finish.step.rows = bucket;
-    BELLHOP_CUDA_CHECK(device, kernels::LaunchFinishQkv(finish, queue));
-  }
-  if (has(StepPart::kAttention)) {
-    kernels::AttendArgs attend = layer.attend;
-    attend.step.rows = bucket;
-    BELLHOP_CUDA_CHECK(device, kernels::LaunchAttention(attend, queue));
-  }
+  BELLHOP_TRY(SubmitAttention(layer, bucket, only, device, queue));
   if (has(StepPart::kOutput)) BELLHOP_CUDA_CHECK(device, kernels::LaunchMatVec(layer.output, bucket, queue));
   if (layer.router && has(StepPart::kRouter)) {
     BELLHOP_CUDA_CHECK(device, kernels::LaunchRouter(*layer.router, bucket, queue));

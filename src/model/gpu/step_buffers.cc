@@ -118,6 +118,7 @@ StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& option
   const auto layers = static_cast<int64_t>(spec.layers.size());
   b.experts = s.experts;
   b.router_logits = arena->Take<float>(count(rows * (s.experts + 1)));
+  b.row_scores = arena->Take<uint64_t>(count(s.experts + 1));
   b.x_norm = arena->Take<float>(count(rows * spec.hidden));
   b.routes.ids = arena->Take<int32_t>(count(routes));
   b.routes.weights = arena->Take<float>(count(routes));

@@ -30,7 +30,8 @@ struct StepBuffers {
   kernels::TermRows dense;   // of dense and shared feed-forward parts
   float* partial = nullptr;  // [routes][hidden]
   float* router_logits = nullptr;
-  float* x_norm = nullptr;  // [rows][hidden]
+  uint64_t* row_scores = nullptr;  // [experts + 1], zeros between kernels
+  float* x_norm = nullptr;         // [rows][hidden]
   kernels::RouteTable routes;
   float* attention_partials = nullptr;
   uint32_t* attention_counters = nullptr;
