@@ -26,7 +26,7 @@ __device__ __forceinline__ void FinishFc1(const ExpertArgs& args, int route, int
   float value = AddClasses(sums[half], r) * norm * scale * FactorOf(factors, expert);
   if (biases != nullptr && inside) value += biases[int64_t{expert} * bank.gate.rows + column];
   const float up = __shfl_down_sync(0xFFFFFFFFu, value, kTileRows);
-  WriteTerms(args.hidden, route, column, inside ? experts::Activate(args, value, up) : 0.0f, half == 0);
+  WriteTerms(args.hidden, route, column, inside ? Activate(args, value, up) : 0.0f, half == 0);
 }
 
 template <typename Format, int kTerms>
