@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -24,6 +25,20 @@ def call(*arguments, stdin=b"", env=None, cwd=None):
     """Runs the program to its end; standard input is what is given, never a terminal."""
     return subprocess.run([program, *map(os.fspath, arguments)], input=stdin, capture_output=True, cwd=cwd,
                           timeout=TIMEOUT_S, env=clean_environment(env), check=False)
+
+
+def wait_until_caught(process, number):
+    """Returns once the running `process` has a handler for the signal `number` (Linux: SigCgt of its status)."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while process.poll() is None:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+        if caught >> (number - 1) & 1:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"no handler for signal {number} after {TIMEOUT_S} s")
+        time.sleep(0.01)
+    raise AssertionError(f"the program ended with {process.returncode} before it had a handler for signal {number}")
 
 
 class ProgramTest(unittest.TestCase):

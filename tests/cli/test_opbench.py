@@ -1,14 +1,18 @@
 """bellhop opbench, on layers so small that every format and kernel bundle is tried."""
 
+import errno
 import json
 import math
+import os
+import pty
+import re
 import signal
 import subprocess
-import time
+import termios
 from pathlib import Path
 
 import bellhop_process
-from bellhop_process import MODEL, ROOT, ProgramTest, clean_environment
+from bellhop_process import MODEL, ROOT, TIMEOUT_S, ProgramTest, clean_environment, wait_until_caught
 
 KEYS = {"format", "isa", "threads", "rows", "us", "us_p90", "us_min", "reps", "gbps", "share", "ratio_to_scalar",
         "hidden", "inter", "active", "topk", "experts", "distinct_experts", "weight_bytes", "tflops", "class",
@@ -86,19 +90,46 @@ class OpbenchTest(ProgramTest):
         self.assertIn("there is no folder", self.fails(*TINY, "--format", "q4_0", "--out", missing))
         self.assertIn("there is no folder", self.fails("bench", "--out", missing))
 
-    def test_an_interruption_leaves_the_complete_cases(self):
+    def interrupted_run(self, until):
+        """Runs 32 cases with a terminal as standard error and interrupts them once `until(process, terminal)` returns:
+        the exit status, what the terminal shows after that and the folder's result file."""
         out = self.folder / "part.json"
-        with subprocess.Popen([bellhop_process.program, *TINY[:-4], "-t", "1", "--format", "q8_0", "--rows", "1,2",
-                               "--isa", "reference", "--reps", "10000", "--out", out, "-q"], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, env=clean_environment()) as process:
-            time.sleep(0.5)
+        master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (25, 120))
+        self.addCleanup(os.close, master)
+        arguments = (*TINY[:-4], "-t", "1", "--format", "q8_0", "--rows", ",".join(map(str, range(1, 33))),
+                     "--isa", "auto", "--reps", "10000", "--out", out)
+        with subprocess.Popen([bellhop_process.program, *arguments], stdout=subprocess.DEVNULL, stderr=slave,
+                              env=clean_environment()) as process:
+            os.close(slave)
+            until(process, master)
             process.send_signal(signal.SIGINT)
-            errors = process.communicate(timeout=60)[1]
-        self.assertEqual(process.returncode, 0, errors)
-        if out.exists():  # nothing was complete yet: no file, and the reason on standard error
-            self.assertIsInstance(json.loads(out.read_text())["complete"], bool)
-        else:
-            self.assertIn(b"nothing was measured", errors)
+            errors = b""
+            try:
+                while part := os.read(master, 4096):
+                    errors += part
+            except OSError as error:  # Linux: the last user of the terminal's other end is gone
+                self.assertEqual(error.errno, errno.EIO)
+            return process.wait(timeout=TIMEOUT_S), errors, out
+
+    def test_an_interruption_leaves_the_complete_cases(self):
+        def until_some_are_complete(_, terminal):
+            seen = b""
+            while not re.search(rb"[1-9]\d? %", seen):
+                seen += os.read(terminal, 4096)
+
+        code, errors, out = self.interrupted_run(until_some_are_complete)
+        self.assertEqual(code, 0, errors)
+        self.assertIn(b"interrupted: these are the cases that were complete", errors)
+        result = json.loads(out.read_text())
+        self.assertIs(result["complete"], False)
+        self.assertIn(len(result["cases"]), range(1, 32))
+
+    def test_an_early_interruption_says_that_nothing_was_measured(self):
+        code, errors, out = self.interrupted_run(lambda process, _: wait_until_caught(process, signal.SIGINT))
+        self.assertEqual(code, 1, errors)
+        self.assertIn(b"nothing was measured before the interruption", errors)
+        self.assertFalse(out.exists())
 
     def test_run_cpu_writes_every_result(self):
         out = self.folder / "results"

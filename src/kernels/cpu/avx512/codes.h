@@ -35,16 +35,22 @@ __attribute__((always_inline)) inline void AddPartProducts(const float* w, const
     for (int r = 0; r < 4; ++r) sum[m][r] = _mm512_fmadd_ps(wv[r], xv, sum[m][r]);
   }
 }
-// The trees of lanes.h of four sums that follow each other.
+// The sum of each of four vectors, by the tree of lanes.h.
+inline __m128 ReduceFour(const F32x16* a) {
+  const auto halves = [](F32x16 x, F32x16 y) {  // x and y folded to eight lanes each
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x.v, y.v, 0x44), _mm512_shuffle_f32x4(x.v, y.v, 0xEE));
+  };
+  const __m512 ab = halves(a[0], a[1]), cd = halves(a[2], a[3]);
+  __m512 sum = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+  sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0xEE));
+  sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0x55));
+  const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_castps512_ps128(_mm512_permutexvar_ps(first, sum));
+}
+// Of four sums that follow each other.
 inline __m128 ReduceFour(const float* sums) {
-  const __m512 a = LoadPart(sums), b = LoadPart(sums + 16), c = LoadPart(sums + 32), d = LoadPart(sums + 48);
-  const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
-  const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xEE));
-  const __m512 four = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
-  const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, 0x4E));
-  const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0xB1));
-  return _mm512_castps512_ps128(
-      _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), one));
+  const F32x16 four[4] = {Load(sums), Load(sums + 16), Load(sums + 32), Load(sums + 48)};
+  return ReduceFour(four);
 }
 
 // A value that the compiler knows nothing about: it neither loads it again for each use nor folds it.
