@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Registers, static shared memory and spills of every GPU kernel, from what ptxas prints.
 
-    cmake --preset cuda -DBELLHOP_CUDA_RESOURCE_USAGE=ON && cmake --build --preset cuda 2>&1 | tee -a build/cuda/ptxas.log
+    cmake --preset cuda -DBELLHOP_CUDA_RESOURCE_USAGE=ON
+    cmake --build --preset cuda 2>&1 | tee -a build/cuda/ptxas.log
     tools/kernel_resources.py build/cuda/ptxas.log --table docs/gpu_kernels.md   # writes the table
-    tools/kernel_resources.py build/cuda/ptxas.log --check                       # fails when a kernel spills
+    tools/kernel_resources.py build/cuda/ptxas.log --check docs/gpu_kernels.md   # compares with it
 
-A log may hold several builds: the last words about a kernel count. Kernels whose spills are known and bearable stand in
-MAY_SPILL with their reason; one that no longer spills must leave it.
+A log may hold several builds: the last words about a kernel count. The check fails for a kernel that the table does not
+have and for one that spills more than the table says; generations that the table does not have are not compared.
 """
 
 import argparse
@@ -15,14 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Start of a kernel's name as the table shows it -> why its spills are borne.
-MAY_SPILL = {}
-
 HEAD = """# GPU kernels
 
 What the compiler gives each kernel: registers of a thread, bytes of static shared memory of a block (dynamic shared
-memory is asked for at the launch and not in it), bytes of spill stores and loads of a thread. Written by
-`tools/kernel_resources.py`; CI fails when a kernel spills that is not named in that script.
+memory is asked for at the launch and not in it), and of a thread that spills the bytes of its spill stores and loads.
+Written by `tools/kernel_resources.py`; CI fails when a kernel is not in this table or spills more than it says.
 
 """
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
@@ -88,18 +86,34 @@ def table(found, names):
     return "\n".join(lines) + "\n"
 
 
-def check(found, names):
-    problems, named, spilling = [], set(), set()
+def known_spills(text):
+    """{(source, kernel, generation): (spill stores, spill loads)} of a table that table() wrote"""
+    spills, generations = {}, None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| source |"):
+            generations = [cell.split(":")[0].removeprefix("sm_") for cell in cells[2:]]
+        elif generations and line.startswith("| ") and len(cells) == 2 + len(generations):
+            for generation, cell in zip(generations, cells[2:]):
+                if cell != "–":
+                    match = re.search(r"spills (\d+) / (\d+)", cell)
+                    entry = (cells[0], cells[1].strip("`"), generation)
+                    spills[entry] = (int(match[1]), int(match[2])) if match else (0, 0)
+    return spills
+
+
+def check(found, names, known):
+    problems, generations = [], {generation for _, _, generation in known}
     for (mangled, generation), (_, _, stores, loads) in sorted(found.items()):
-        source, kernel = names[mangled]
-        known = [name for name in MAY_SPILL if kernel.startswith(name)]
-        named.update(known)
-        if not stores and not loads:
+        entry = (*names[mangled], generation)
+        if generation not in generations:
             continue
-        spilling.update(known)
-        if not known:
-            problems.append(f"{source} {kernel}, sm_{generation}: {stores} bytes of spill stores, {loads} of loads")
-    problems += [f"{name} does not spill any more: take it out of MAY_SPILL" for name in sorted(named - spilling)]
+        label = f"{entry[1]}{f' ({entry[0]})' if entry[0] else ''}, sm_{generation}"
+        if entry not in known:
+            problems.append(f"{label}: not in the table")
+        elif stores > known[entry][0] or loads > known[entry][1]:
+            problems.append(f"{label}: {stores} / {loads} bytes of spill stores / loads, {known[entry][0]} / "
+                            f"{known[entry][1]} in the table")
     return problems
 
 
@@ -107,19 +121,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", type=Path, help="output of a build with BELLHOP_CUDA_RESOURCE_USAGE=ON")
     parser.add_argument("--table", type=Path, metavar="FILE", help="where to write the table (markdown)")
-    parser.add_argument("--check", action="store_true", help="fail when a kernel spills that is not in MAY_SPILL")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="the table to compare with")
     options = parser.parse_args()
     try:
         found = parse(options.log.read_text(errors="replace").splitlines())
+        known = known_spills(options.check.read_text(encoding="utf-8")) if options.check else {}
     except OSError as error:
-        fail(f"{options.log}: {error.strerror}")
+        fail(f"{error.filename}: {error.strerror}")
     if not found:
         fail(f"{options.log} names no kernel: build from nothing with -DBELLHOP_CUDA_RESOURCE_USAGE=ON into this log")
     names = readable({mangled for mangled, _ in found})
     if options.table:
         options.table.write_text(HEAD + table(found, names), encoding="utf-8")
-    if options.check and (problems := check(found, names)):
-        fail("kernels spill:\n  " + "\n  ".join(problems))
+    if options.check and (problems := check(found, names, known)):
+        fail(f"compared with {options.check} (--table writes it anew):\n  " + "\n  ".join(problems))
     print(f"{len(found)} kernels of {len({g for _, g in found})} GPU generations")
 
 

@@ -2,7 +2,6 @@
 """What kernel_resources.py makes of the words of ptxas."""
 
 import unittest
-from unittest import mock
 
 import kernel_resources
 
@@ -11,10 +10,11 @@ PROBE = "_ZN7bellhop4cuda11ProbeKernelILi8EEEvPKfb"
 
 
 def words(kernel, generation, registers, shared, stores=0, loads=0):
+    static = f", {shared} bytes smem" if shared else ""
     return f"""ptxas info    : Compiling entry function '{kernel}' for 'sm_{generation}'
 ptxas info    : Function properties for {kernel}
     {stores + 16} bytes stack frame, {stores} bytes spill stores, {loads} bytes spill loads
-ptxas info    : Used {registers} registers, used 1 barriers{f", {shared} bytes smem" if shared else ""}, 696 bytes cmem[0]
+ptxas info    : Used {registers} registers, used 1 barriers{static}, 696 bytes cmem[0]
 ptxas info    : Compile time = 1.5 ms
 """.splitlines()
 
@@ -36,16 +36,27 @@ class KernelResourcesTest(unittest.TestCase):
         found = kernel_resources.parse(words(ROUTER, "80", 80, 0, 4, 4) + words(ROUTER, "80", 64, 0))
         self.assertEqual(found, {(ROUTER, "80"): (64, 0, 0, 0)})
 
-    def test_spills_are_named_unless_known(self):
-        found = kernel_resources.parse(words(ROUTER, "80", 80, 0) + words(PROBE, "80", 255, 0, 8, 12))
-        names = kernel_resources.readable({name for name, _ in found})
-        self.assertEqual(kernel_resources.check(found, names),
-                         [" ProbeKernel<8>, sm_80: 8 bytes of spill stores, 12 of loads"])
-        with mock.patch.dict(kernel_resources.MAY_SPILL, {"ProbeKernel": "a reason"}, clear=True):
-            self.assertEqual(kernel_resources.check(found, names), [])
-        with mock.patch.dict(kernel_resources.MAY_SPILL, {"ProbeKernel": "", "Router": ""}, clear=True):
-            self.assertEqual(kernel_resources.check(found, names),
-                             ["Router does not spill any more: take it out of MAY_SPILL"])
+    def problems(self, lines, table_lines):
+        def read(some_lines):
+            found = kernel_resources.parse(some_lines)
+            return found, kernel_resources.readable({name for name, _ in found})
+
+        table = kernel_resources.table(*read(table_lines))
+        return kernel_resources.check(*read(lines), kernel_resources.known_spills(table))
+
+    def test_more_spills_than_the_table_says_are_named(self):
+        known = words(ROUTER, "80", 80, 0) + words(PROBE, "80", 255, 0, 8, 12)
+        self.assertEqual(self.problems(known, known), [])
+        self.assertEqual(self.problems(words(PROBE, "80", 200, 64, 8, 8), known), [])
+        self.assertEqual(self.problems(words(PROBE, "80", 255, 0, 8, 16), known),
+                         ["ProbeKernel<8>, sm_80: 8 / 16 bytes of spill stores / loads, 8 / 12 in the table"])
+        self.assertEqual(self.problems(words(ROUTER, "80", 80, 0, 4, 4), known),
+                         ["RouterKernel (router.cu), sm_80: 4 / 4 bytes of spill stores / loads, 0 / 0 in the table"])
+
+    def test_unknown_kernels_are_named_and_unknown_generations_are_not(self):
+        known = words(ROUTER, "80", 80, 0) + words(ROUTER, "90", 80, 0) + words(PROBE, "80", 255, 0)
+        self.assertEqual(self.problems(words(PROBE, "90", 32, 0), known), ["ProbeKernel<8>, sm_90: not in the table"])
+        self.assertEqual(self.problems(words(PROBE, "120", 32, 0, 8, 8), known), [])
 
 
 if __name__ == "__main__":
