@@ -144,8 +144,9 @@ auto ColdPrompt::FirstFc1Prefetch(int worker) const {
     const Unit unit = Fc1UnitAt(first);
     const Expert& expert = *unit.job->group->expert;
     const bool interleaved = expert.layout == store::Fc1Layout::kInterleaved;
-    gate = {expert.gate, interleaved ? RowRange{2 * unit.outputs.begin, 2 * unit.outputs.end} : unit.outputs};
-    if (expert.layout == store::Fc1Layout::kSeparate) up = {expert.up, unit.outputs};
+    gate = RowPrefetch(
+        {&expert.gate, interleaved ? RowRange{2 * unit.outputs.begin, 2 * unit.outputs.end} : unit.outputs});
+    if (expert.layout == store::Fc1Layout::kSeparate) up = RowPrefetch({&expert.up, unit.outputs});
   }
   return [gate, up]() mutable { return gate() || up(); };
 }
@@ -154,7 +155,7 @@ RowPrefetch ColdPrompt::FirstFc2Prefetch(int worker) const {
   const int64_t first = fc2_work_.First(worker);
   if (first < 0) return {};
   const Unit unit = Fc2UnitAt(first);
-  return {unit.job->group->expert->down, unit.outputs};
+  return RowPrefetch({&unit.job->group->expert->down, unit.outputs});
 }
 
 void ColdPrompt::RunFc1(const Unit& unit, int worker) const {
