@@ -20,6 +20,8 @@ struct UnitRows {
 };
 constexpr UnitRows kFewRows{8, 16}, kManyRows{16, 64};
 constexpr int32_t kFewXRows = 2;
+// Rows of a prompt for each worker from which on they are combined row by row.
+constexpr int64_t kCombineRows = 16;
 // Units of its own share that a worker takes at once: what each call of a kernel begins with is paid less often.
 constexpr int64_t kUnitsAtOnce = 4;
 // Rows of fc2 that an idle worker prefetches: tens of KiB, far below L2. And of fc1 before a worker looks at anything
@@ -256,7 +258,7 @@ void CpuColdPath::Fc2Stretch(const ColdRequest& request, const Step& fc2, const 
     // Release of this job's columns, acquire of the others'. A word that is nearly always in its worker's own cache.
     if (jobs > 1 && done.fetch_add(1, std::memory_order_acq_rel) + 1 < jobs) continue;
     done.store(0, std::memory_order_relaxed);
-    Combine(request, {tile * fc2.rows, std::min((tile + 1) * fc2.rows, fc2.width)});
+    Combine(request, {0, request.routes.rows}, {tile * fc2.rows, std::min((tile + 1) * fc2.rows, fc2.width)});
   }
 }
 
@@ -284,9 +286,9 @@ void CpuColdPath::RunFc2(const ColdRequest& request, const Step& fc2, int worker
   }
 }
 
-void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
+void CpuColdPath::Combine(const ColdRequest& request, RowRange rows, RowRange columns) const {
   const Routes& routes = request.routes;
-  for (int32_t m = 0; m < routes.rows; ++m) {
+  for (auto m = static_cast<int32_t>(rows.begin); m < rows.end; ++m) {
     float* row = request.y.Row(m) + columns.begin;
     std::fill(row, row + columns.size(), 0.0f);
     if (RowHasFailed(request, m)) continue;
@@ -301,7 +303,7 @@ void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
 
 void CpuColdPath::RunDecode(const ColdRequest& request) {
   const auto jobs = static_cast<int64_t>(jobs_.size());
-  if (jobs == 0) return Combine(request, {0, options_.hidden});
+  if (jobs == 0) return Combine(request, {0, request.routes.rows}, {0, options_.hidden});
   int64_t inner = 0, loading = 0;
   int32_t most = 0;  // rows of one expert
   bool arrange = false;
@@ -347,8 +349,15 @@ void CpuColdPath::RunPrompt(const ColdRequest& request) {
     prompt_groups_.push_back(
         {.expert = &job.expert, .id = job.id, .count = job.count, .rows = groups_->rows() + first, .out = job.out});
   }
-  prompt_->Run({prompt_groups_.data(), prompt_groups_.size()}, request.x, hidden_stride_, request.ready);
-  cpu_.pool->ParallelFor(options_.hidden, kLineFloats, [&](RowRange columns) { Combine(request, columns); });
+  prompt_->Run({prompt_groups_.data(), prompt_groups_.size()}, request.x, hidden_stride_, request.ready,
+               [&](int worker, int workers) {
+                 // Many rows are spread over more pages than a TLB holds; of few, a worker's columns are what it wrote.
+                 const int32_t count = request.routes.rows;
+                 const bool by_rows = count >= kCombineRows * workers;
+                 Combine(request, by_rows ? sys::WorkerPool::Split(count, 1, worker, workers) : RowRange{0, count},
+                         by_rows ? RowRange{0, options_.hidden}
+                                 : sys::WorkerPool::Split(options_.hidden, kLineFloats, worker, workers));
+               });
 }
 
 void CpuColdPath::Run(const ColdRequest& request) {

@@ -101,7 +101,7 @@ class CpuColdPath {
   void RunFc2(const ColdRequest& request, const Step& fc2, int worker);
   void Fc1Stretch(const ColdRequest& request, const Step& fc1, const Stretch& stretch, const RowsAhead& next);
   void Fc2Stretch(const ColdRequest& request, const Step& fc2, const Stretch& stretch, const RowsAhead& next);
-  void Combine(const ColdRequest& request, RowRange columns) const;
+  void Combine(const ColdRequest& request, RowRange rows, RowRange columns) const;
 
   const CpuContext& cpu_;
   Options options_;
