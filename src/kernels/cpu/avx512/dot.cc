@@ -115,7 +115,9 @@ struct SourceOf<quant::WeightFormat::kNVFP4> {
   using Type = HalfNibbleSource;
 };
 
-#include "kernels/cpu/avx512/dot_few_body.inc"
+#include "kernels/cpu/avx512/few_products_body.inc"
+
+#include "kernels/cpu/dot_few_body.inc"
 
 #include "kernels/cpu/avx512/few_block_steps_body.inc"
 

@@ -25,7 +25,9 @@ namespace {
 
 #include "kernels/cpu/avx512/k_sources_body.inc"
 
-#include "kernels/cpu/avx512/dot_few_body.inc"
+#include "kernels/cpu/avx512/few_products_body.inc"
+
+#include "kernels/cpu/dot_few_body.inc"
 
 #include "kernels/cpu/avx512/few_k_steps_body.inc"
 
