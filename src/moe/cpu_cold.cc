@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "base/units.h"
+#include "quant/format.h"
+#include "quant/planar.h"
 
 namespace bellhop::moe {
 namespace {
@@ -19,6 +21,9 @@ struct UnitRows {
   int64_t fc2;
 };
 constexpr UnitRows kFewRows{8, 16}, kManyRows{16, 64};
+// Of codes that lie column by column: a unit reads whole cache lines, 128 rows of a column.
+constexpr UnitRows kKMajorRows{128, 128}, kKMajorInterleaved{64, 128};
+constexpr int64_t kMostInterleaved = kKMajorInterleaved.fc1;
 constexpr int32_t kFewXRows = 2;
 // Rows of a prompt for each worker from which on they are combined row by row.
 constexpr int64_t kCombineRows = 16;
@@ -33,6 +38,11 @@ int64_t WholeLines(int64_t floats) { return CeilDiv(floats, kLineFloats) * kLine
 RowsAhead FirstOf(RowsAhead ahead, int64_t rows) {
   ahead.rows.end = std::min(ahead.rows.end, ahead.rows.begin + rows);
   return ahead;
+}
+
+bool IsKMajor(const Linear& linear) {
+  const quant::WeightFormat format = linear.weights.format;
+  return quant::Traits(format).planar && quant::Planar(format).k_major;
 }
 
 // Rows i of a job are rows rows[i] of x: evenly spaced ones need no copy.
@@ -191,6 +201,7 @@ CpuColdPath::Stretch CpuColdPath::OwnNext(const Step& step, int worker) const {
 RowsAhead CpuColdPath::Fc1Ahead(const Step& fc1, const Stretch& stretch) const {
   if (stretch.tiles.size() == 0) return {};
   const Expert& expert = jobs_[static_cast<size_t>(stretch.job)].expert;
+  if (IsKMajor(expert.gate)) return {};  // rows are not contiguous
   const int64_t per_inner = expert.layout == store::Fc1Layout::kInterleaved ? 2 : 1;
   const int64_t begin = stretch.tiles.begin * fc1.rows, end = std::min(stretch.tiles.end * fc1.rows, expert.inner());
   if (begin >= end) return {};  // a smaller expert than others
@@ -200,6 +211,7 @@ RowsAhead CpuColdPath::Fc1Ahead(const Step& fc1, const Stretch& stretch) const {
 RowsAhead CpuColdPath::Fc2Ahead(const Step& fc2, const Stretch& stretch) const {
   if (stretch.tiles.size() == 0) return {};
   const Linear& down = jobs_[static_cast<size_t>(stretch.job)].expert.down;
+  if (IsKMajor(down)) return {};
   return {&down, {stretch.tiles.begin * fc2.rows, std::min(stretch.tiles.end * fc2.rows, down.rows())}};
 }
 
@@ -217,7 +229,7 @@ void CpuColdPath::Fc1Stretch(const ColdRequest& request, const Step& fc1, const 
     const RowRange both{2 * rows.begin, 2 * rows.end};
     LinearDecode(expert.gate, job.x, {job.fc1, job.count, 2 * inner, stride}, both, next, job.packed);
     for (int32_t m = 0; m < job.count; ++m) {
-      alignas(64) float gate[kUnitsAtOnce * kManyRows.fc1], up[kUnitsAtOnce * kManyRows.fc1];
+      alignas(64) float gate[kUnitsAtOnce * kMostInterleaved], up[kUnitsAtOnce * kMostInterleaved];
       ops.deinterleave(job.fc1 + m * stride + both.begin, rows.size(), gate, up);
       ApplyActivation(ops, options_.numerics.activation, gate, up, rows.size(),
                       job.hidden + m * inner_stride_ + rows.begin);
@@ -313,7 +325,10 @@ void CpuColdPath::RunDecode(const ColdRequest& request) {
     arrange |= job.gather || job.packed != nullptr;
     loading += job.loading || loading > 0;  // and those behind it
   }
-  const UnitRows unit_rows = most <= kFewXRows ? kFewRows : kManyRows;
+  UnitRows unit_rows = most <= kFewXRows ? kFewRows : kManyRows;
+  if (IsKMajor(jobs_[0].expert.gate)) {  // like all experts of a layer
+    unit_rows = jobs_[0].expert.layout == store::Fc1Layout::kInterleaved ? kKMajorInterleaved : kKMajorRows;
+  }
   // Two waves, if some experts still load: all that can be done without them, then they.
   struct Wave {
     Step fc1, fc2;
