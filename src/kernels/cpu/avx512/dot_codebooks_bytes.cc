@@ -24,7 +24,9 @@ namespace {
 
 #include "kernels/cpu/avx512/codebook_bytes_sources_body.inc"
 
-#include "kernels/cpu/avx512/dot_few_body.inc"
+#include "kernels/cpu/avx512/few_products_body.inc"
+
+#include "kernels/cpu/dot_few_body.inc"
 
 #include "kernels/cpu/avx512/few_staged_body.inc"
 
