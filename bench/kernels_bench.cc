@@ -10,6 +10,7 @@
 //   Gweights           10^9 weights per second, times x rows for the products
 // The prompt class has <kernel>/<format>/m:<x rows>/mem from packed weights to results, <kernel>/<format>/fill/<place>
 // for decoding tiles alone, <kernel>_multiply and <kernel>_pack for the other parts; TFLOPs are 2 * weights * x rows.
+// fma_peak_<isa> is what registers alone allow, on one CPU and on all of them at once: no product by FMA is faster.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "attention_bench.h"
+#include "fma_peak_bench.h"
 #include "kernels/dot.h"
 #include "kernels/gemm.h"
 #include "quant/random_weights.h"
@@ -246,6 +248,7 @@ void RegisterAll(sys::Isa best) {
     if (kernel.isa <= best) RegisterGemm(kernel, kL2Bytes, kMemoryBytes);
   }
   RegisterAttentionBenchmarks(best);
+  RegisterFmaPeakBenchmarks(best);
 }
 
 }  // namespace

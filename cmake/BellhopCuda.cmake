@@ -51,3 +51,6 @@ add_compile_options(
 if(BELLHOP_WERROR)
   add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>")
 endif()
+if(BELLHOP_CUDA_RESOURCE_USAGE)  # for tools/kernel_resources.py
+  add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>")
+endif()

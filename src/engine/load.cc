@@ -173,7 +173,6 @@ Status TextEngineImpl::MakePool(size_t spare_cores) {
                                         topology_.numa_nodes));
     }
   }
-  options_.numa_nodes = partition_.nodes();
   return Status();
 }
 

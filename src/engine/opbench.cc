@@ -46,7 +46,7 @@ struct Sweep {
   std::vector<int32_t> rows, threads;
   std::vector<OpbenchLayer::Shape> shapes;  // one per format
   uint64_t weight_memory = 0;               // of the largest format
-  int64_t total = 0;                        // cases
+  int64_t total = 0;                        // cases and measurements of the reference
 };
 
 bool IsPrompt(const config::OpbenchOptions& options, int32_t rows) {
@@ -206,6 +206,7 @@ Result<Sweep> PlanSweep(const config::OpbenchOptions& options, const sys::CpuCap
                                         : "--rotate");
   }
   for (const int32_t rows : sweep.rows) {
+    ++sweep.total;  // the reference, which every case is compared with
     for (const sys::CpuCaps& isa : sweep.isas) sweep.total += Measures(sweep.isas, isa.isa, IsPrompt(options, rows));
   }
   sweep.total *= static_cast<int64_t>(sweep.shapes.size() * sweep.threads.size());
@@ -265,6 +266,7 @@ class SweepRunner {
       Starting(fmt::format("{} reference, {} rows", shape.format.name, rows));
       scalar[rows] = TimeScalar(shape, rows);
       if (Cancelled()) return Status();
+      ++done_;
     }
     for (const sys::CpuCaps& caps : sweep_.isas) {
       BELLHOP_TRY(layer_->UseKernels(caps));

@@ -49,7 +49,7 @@ struct OpbenchReport {
 };
 
 struct OpbenchControl {
-  // Called before each case, on the calling thread.
+  // Called before each case and each measurement of the reference, on the calling thread.
   std::function<void(int64_t done, int64_t total, const std::string& what)> progress;
   const std::atomic<bool>* cancel = nullptr;  // polled between calls; null: never
 };

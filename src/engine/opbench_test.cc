@@ -234,7 +234,7 @@ TEST(OpbenchTest, CancellingKeepsCompleteCases) {
   config::OpbenchOptions options = TinyOptions();
   options.rows = {1, 2, 3, 4};
   std::atomic<bool> cancel{false};
-  const OpbenchControl control{.progress = [&](int64_t done, int64_t, const std::string&) { cancel = done == 2; },
+  const OpbenchControl control{.progress = [&](int64_t done, int64_t, const std::string&) { cancel = done == 4 + 2; },
                                .cancel = &cancel};
   const auto report = RunOpbench(options, control);
   ASSERT_TRUE(report.ok()) << report.status().ToString();

@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/ref/block_codes.h"
 #include "kernels/random_weights_for_test.h"
+#include "quant/blocks.h"
 #include "quant/codec.h"
 #include "quant/golden_file.h"
 #include "quant/planar.h"
@@ -145,6 +146,7 @@ class Problem {
   }
 
   const quant::QuantView& weights() const { return view_; }
+  std::byte* Row(int64_t r) { return weights_.data() + kShift + r * view_.planes[0].row_bytes; }
   MatView<const float> x() const { return {x_.data(), shape_.x_rows, shape_.cols, x_stride_}; }
 
   // y [x_rows, rows], with poison wherever the kernel has nothing to write.
@@ -276,6 +278,27 @@ TEST_P(DotConformance, EqualsTheReferenceBitForBit) {
     ASSERT_FALSE(HasFailure());
   }
   EXPECT_LT(zeros * 20, outputs) << "the products compared are mostly zero";
+}
+
+// Sixteen rows of a step of columns have a scale of each value, in places of all kinds.
+TEST(DotNvfp4, EveryScaleByte) {
+  using Block = quant::Nvfp4Block;
+  constexpr int64_t kScales = 4, kRows = 16;
+  const DotFn reference = SelectDot(WeightFormat::kNVFP4, CapsOf(Isa::kReference))->fn;
+  std::mt19937_64 random(1);
+  for (const int64_t x_rows : {1, 2, 3, 4, 8, 9}) {
+    Problem problem(WeightFormat::kNVFP4, {kRows, 256, x_rows, {0, kRows}, false}, ScaleRange::kModerate, random);
+    for (int64_t i = 0; i < 256; ++i) {
+      std::byte* block = problem.Row(i % kRows) + i / kRows / kScales * Block::kBytes;
+      block[Block::kScales + i / kRows % kScales] = static_cast<std::byte>(i);
+    }
+    const std::vector<float> want = problem.Run(reference, {0, kRows});
+    for (const DotKernel& kernel : BlockKernels()) {
+      if (kernel.format != WeightFormat::kNVFP4 || !CanRun(kernel, sys::DetectCpu())) continue;
+      const std::vector<float> got = problem.Run(kernel.fn, {0, kRows});
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(SameResult(got[i], want[i])) << kernel.name << " " << i;
+    }
+  }
 }
 
 // Kernels that take x packed give the same, whatever part of the weights a call is for; others ignore it.

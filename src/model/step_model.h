@@ -29,7 +29,6 @@ struct TransformerOptions {
   int32_t context_tokens = 0;  // of one sequence
   int32_t sequences = 1;       // that can be full at the same time
   kernels::KvType kv_type = kernels::KvType::kF16;
-  int numa_nodes = 1;  // that the pool's workers run on
 };
 
 // What only a model on a GPU moves. Totals since ResetCounts.

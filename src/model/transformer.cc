@@ -164,7 +164,6 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const manifest::Manifes
   const Widths w = MeasureWidths(s);
   const int64_t max_cols = std::max({model->binder_.max_cols(), w.input, store.inner()});
   BELLHOP_TRY_ASSIGN(model->cpu_, moe::CpuContext::Create(pool, caps, max_cols, options.max_rows));
-  model->cpu_->numa_nodes = options.numa_nodes;
   if (w.experts > 0) {
     BELLHOP_TRY_ASSIGN(model->moe_, moe::MoeExecutor::Create(store, placement, *model->cpu_,
                                                              {.hidden = s.hidden,

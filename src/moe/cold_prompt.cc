@@ -93,6 +93,8 @@ void ColdPrompt::PrepareJobs(HostSpan<const PromptGroup> groups, const std::atom
     fc1_units_ += CeilDiv(count, CpuContext::ChunkRows(hidden)) * CeilDiv(inner, Fc1Rows(expert));
     fc2_units_ += CeilDiv(count, CpuContext::ChunkRows(inner)) * CeilDiv(hidden, fc2_rows);
   }
+  fc1_work_.Reset(fc1_units_);
+  fc2_work_.Reset(fc2_units_);
 }
 
 void ColdPrompt::Pack(MatView<const float> x, RowRange groups) const {
@@ -107,14 +109,14 @@ void ColdPrompt::Pack(MatView<const float> x, RowRange groups) const {
 namespace {
 
 // Unit `index` of a job: chunk by chunk, so that a worker keeps the rows of a chunk in its L2.
-struct UnitPlace {
-  int64_t first_row, rows;
-  RowRange outputs;
-};
-UnitPlace PlaceUnit(int64_t index, int64_t count, int64_t chunk_rows, int64_t width, int64_t unit_outputs) {
+template <typename Unit, typename Job>
+Unit PlaceUnit(const Job& job, int64_t index, int64_t chunk_rows, int64_t width, int64_t unit_outputs) {
   const int64_t per_chunk = CeilDiv(width, unit_outputs);
   const int64_t first = index / per_chunk * chunk_rows, begin = index % per_chunk * unit_outputs;
-  return {first, std::min(chunk_rows, count - first), {begin, std::min(begin + unit_outputs, width)}};
+  return {&job,
+          first,
+          std::min<int64_t>(chunk_rows, job.group->count - first),
+          {begin, std::min(begin + unit_outputs, width)}};
 }
 
 }  // namespace
@@ -123,9 +125,8 @@ ColdPrompt::Unit ColdPrompt::Fc1UnitAt(int64_t index) const {
   const Job& job = *std::prev(
       std::upper_bound(jobs_.begin(), jobs_.end(), index, [](int64_t i, const Job& j) { return i < j.first_fc1; }));
   const Expert& expert = *job.group->expert;
-  const UnitPlace place = PlaceUnit(index - job.first_fc1, job.group->count, CpuContext::ChunkRows(expert.hidden()),
-                                    expert.inner(), Fc1Rows(expert));
-  return {&job, place.first_row, place.rows, place.outputs};
+  return PlaceUnit<Unit>(job, index - job.first_fc1, CpuContext::ChunkRows(expert.hidden()), expert.inner(),
+                         Fc1Rows(expert));
 }
 
 ColdPrompt::Unit ColdPrompt::Fc2UnitAt(int64_t index) const {
@@ -133,9 +134,7 @@ ColdPrompt::Unit ColdPrompt::Fc2UnitAt(int64_t index) const {
       std::upper_bound(jobs_.begin(), jobs_.end(), index, [](int64_t i, const Job& j) { return i < j.first_fc2; }));
   const Expert& expert = *job.group->expert;
   const int64_t unit_rows = small_tiles_fc2_ ? CpuContext::kTileRows / 2 : CpuContext::kTileRows;
-  const UnitPlace place = PlaceUnit(index - job.first_fc2, job.group->count, CpuContext::ChunkRows(expert.inner()),
-                                    expert.hidden(), unit_rows);
-  return {&job, place.first_row, place.rows, place.outputs};
+  return PlaceUnit<Unit>(job, index - job.first_fc2, CpuContext::ChunkRows(expert.inner()), expert.hidden(), unit_rows);
 }
 
 auto ColdPrompt::FirstFc1Prefetch(int worker) const {
@@ -144,8 +143,9 @@ auto ColdPrompt::FirstFc1Prefetch(int worker) const {
     const Unit unit = Fc1UnitAt(first);
     const Expert& expert = *unit.job->group->expert;
     const bool interleaved = expert.layout == store::Fc1Layout::kInterleaved;
-    gate = {expert.gate, interleaved ? RowRange{2 * unit.outputs.begin, 2 * unit.outputs.end} : unit.outputs};
-    if (expert.layout == store::Fc1Layout::kSeparate) up = {expert.up, unit.outputs};
+    gate = RowPrefetch(
+        {&expert.gate, interleaved ? RowRange{2 * unit.outputs.begin, 2 * unit.outputs.end} : unit.outputs});
+    if (expert.layout == store::Fc1Layout::kSeparate) up = RowPrefetch({&expert.up, unit.outputs});
   }
   return [gate, up]() mutable { return gate() || up(); };
 }
@@ -154,7 +154,7 @@ RowPrefetch ColdPrompt::FirstFc2Prefetch(int worker) const {
   const int64_t first = fc2_work_.First(worker);
   if (first < 0) return {};
   const Unit unit = Fc2UnitAt(first);
-  return {unit.job->group->expert->down, unit.outputs};
+  return RowPrefetch({&unit.job->group->expert->down, unit.outputs});
 }
 
 void ColdPrompt::RunFc1(const Unit& unit, int worker) const {
@@ -216,25 +216,20 @@ void ColdPrompt::RunFc2(const Unit& unit, int64_t out_stride, int worker) const 
   }
 }
 
-void ColdPrompt::Run(HostSpan<const PromptGroup> groups, MatView<const float> x, int64_t out_stride,
-                     const std::atomic<ExpertReady>* ready) {
-  PrepareJobs(groups, ready);
-  if (jobs_.empty()) return;
-  fc1_work_.Reset(fc1_units_);
-  fc2_work_.Reset(fc2_units_);
-  cpu_.pool->Run([&](int worker, int workers) {
-    Pack(x, sys::WorkerPool::Split(pack_groups_, 1, worker, workers));
-    barrier_.Wait(worker, FirstFc1Prefetch(worker));
-    for (int64_t index; (index = fc1_work_.Next(worker)) >= 0;) {
-      const Unit unit = Fc1UnitAt(index);
-      if (WaitUntilReady(ready, unit.job->group->id)) RunFc1(unit, worker);
-    }
-    barrier_.Wait(worker, FirstFc2Prefetch(worker));
-    for (int64_t index; (index = fc2_work_.Next(worker)) >= 0;) {
-      const Unit unit = Fc2UnitAt(index);
-      if (WaitUntilReady(ready, unit.job->group->id)) RunFc2(unit, out_stride, worker);
-    }
-  });
+void ColdPrompt::RunJobs(MatView<const float> x, int64_t out_stride, const std::atomic<ExpertReady>* ready, int worker,
+                         int workers) {
+  Pack(x, sys::WorkerPool::Split(pack_groups_, 1, worker, workers));
+  barrier_.Wait(worker, FirstFc1Prefetch(worker));
+  for (int64_t index; (index = fc1_work_.Next(worker)) >= 0;) {
+    const Unit unit = Fc1UnitAt(index);
+    if (WaitUntilReady(ready, unit.job->group->id)) RunFc1(unit, worker);
+  }
+  barrier_.Wait(worker, FirstFc2Prefetch(worker));
+  for (int64_t index; (index = fc2_work_.Next(worker)) >= 0;) {
+    const Unit unit = Fc2UnitAt(index);
+    if (WaitUntilReady(ready, unit.job->group->id)) RunFc2(unit, out_stride, worker);
+  }
+  barrier_.Wait(worker);
 }
 
 }  // namespace bellhop::moe

@@ -1,6 +1,6 @@
 // The experts of one layer in the prompt class: rows are gathered and packed by expert, fc1 runs on tiles that hold the
 // gate and up rows of the same inner range, its activation goes straight into the packed input of fc2. Everything in
-// one phase of the pool, with barriers between the three steps.
+// one phase of the pool, with barriers between the steps.
 #pragma once
 
 #include <atomic>
@@ -41,9 +41,16 @@ class ColdPrompt {
 
   // out of every group. `ready` [experts] or null, as in ColdRequest: groups that still load run last; a group whose
   // load failed leaves its `out` alone. Deterministic for any thread count; a row's result does not depend on the other
-  // rows. No allocation.
+  // rows. No allocation. finish(worker, workers) runs on every worker when all results are there.
+  template <typename Finish>
   void Run(HostSpan<const PromptGroup> groups, MatView<const float> x, int64_t out_stride,
-           const std::atomic<ExpertReady>* ready);
+           const std::atomic<ExpertReady>* ready, Finish&& finish) {
+    PrepareJobs(groups, ready);
+    cpu_.pool->Run([&](int worker, int workers) {
+      if (!jobs_.empty()) RunJobs(x, out_stride, ready, worker, workers);
+      finish(worker, workers);
+    });
+  }
 
  private:
   // A group of the running call.
@@ -72,6 +79,9 @@ class ColdPrompt {
   // For the waits before fc1 and fc2: the worker's first weights.
   auto FirstFc1Prefetch(int worker) const;
   RowPrefetch FirstFc2Prefetch(int worker) const;
+  // A worker's share of all steps, from packing to the barrier after fc2.
+  void RunJobs(MatView<const float> x, int64_t out_stride, const std::atomic<ExpertReady>* ready, int worker,
+               int workers);
   void RunFc1(const Unit& unit, int worker) const;
   void RunFc2(const Unit& unit, int64_t out_stride, int worker) const;
 

@@ -163,7 +163,7 @@ struct Layer {
                         .out = out.data() + first * kStride});
       first += counts[g];
     }
-    prompt.Run({groups.data(), groups.size()}, {x.data(), kRows, kHidden, kHidden}, kStride, ready);
+    prompt.Run({groups.data(), groups.size()}, {x.data(), kRows, kHidden, kHidden}, kStride, ready, [](int, int) {});
     for (int64_t r = 0; r < routes; ++r) {
       const float* row = out.data() + r * kStride;
       compact.insert(compact.end(), row, row + kHidden);
@@ -300,9 +300,14 @@ TEST(ColdPromptTest, LateExpertsAreAwaitedAndFailedOnesLeaveTheirRowsAlone) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], i < failed ? -7.0f : want[i]) << i;
 }
 
-TEST(ColdPromptTest, NoGroupsAreFine) {
+TEST(ColdPromptTest, EveryWorkerFinishesEvenWithoutGroups) {
   Runner runner(sys::DetectCpu(), 2, {}, 8, 2);
-  runner.prompt().Run({}, {nullptr, 0, kHidden, kHidden}, kHidden, nullptr);
+  std::atomic<int> finished[2] = {};
+  runner.prompt().Run({}, {nullptr, 0, kHidden, kHidden}, kHidden, nullptr, [&](int worker, int workers) {
+    EXPECT_EQ(workers, 2);
+    ++finished[worker];
+  });
+  for (const std::atomic<int>& count : finished) EXPECT_EQ(count, 1);
 }
 
 }  // namespace

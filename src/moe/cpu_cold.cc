@@ -4,29 +4,46 @@
 #include <cstring>
 
 #include "base/units.h"
+#include "quant/format.h"
+#include "quant/planar.h"
 
 namespace bellhop::moe {
 namespace {
 
 constexpr int64_t kLineFloats = 16;  // floats of a cache line
 
-// Weight rows of a unit of work. Large enough that a unit streams tens of KiB, small enough that the last units of a
-// phase end together even where one core is half as fast as the others: 8 gate and 8 up rows of 2,560 INT4 weights are
-// 23 KB, 4 us of one core's bandwidth. With several rows of x a unit is bound by arithmetic, and its weight rows share
-// what it costs to fetch those rows from L2 and, in fc2, to pack them.
+// Weight rows of a unit of work. Small enough that the last units of a step end together even where one core is half as
+// fast as the others: 8 gate and 8 up rows of 2,560 INT4 weights are 23 KB, 4 us of one core's bandwidth. With several
+// rows of x a unit is bound by arithmetic, and its weight rows share what it costs to fetch those rows from L2 and, in
+// fc2, to pack them.
 struct UnitRows {
   int64_t fc1;  // of gate and as many of up
   int64_t fc2;
 };
 constexpr UnitRows kFewRows{8, 16}, kManyRows{16, 64};
+// Of codes that lie column by column: a unit reads whole cache lines, 128 rows of a column.
+constexpr UnitRows kKMajorRows{128, 128}, kKMajorInterleaved{64, 128};
+constexpr int64_t kMostInterleaved = kKMajorInterleaved.fc1;
 constexpr int32_t kFewXRows = 2;
-// Rows of fc2 that an idle worker prefetches: tens of KiB, far below L2.
-constexpr int64_t kIdlePrefetchRows = 64;
+// Rows of a prompt for each worker from which on they are combined row by row.
+constexpr int64_t kCombineRows = 16;
+// Units of its own share that a worker takes at once: what each call of a kernel begins with is paid less often.
+constexpr int64_t kUnitsAtOnce = 4;
+// Rows of fc2 that an idle worker prefetches: tens of KiB, far below L2. And of fc1 before a worker looks at anything
+// else: what a kernel begins with.
+constexpr int64_t kIdlePrefetchRows = 64, kFirstPrefetchRows = 4;
 
 int64_t WholeLines(int64_t floats) { return CeilDiv(floats, kLineFloats) * kLineFloats; }
 
-// Code bytes of row r, for prefetching.
-const std::byte* RowBytesAt(const Linear& linear, int64_t row) { return linear.weights.Row(row); }
+RowsAhead FirstOf(RowsAhead ahead, int64_t rows) {
+  ahead.rows.end = std::min(ahead.rows.end, ahead.rows.begin + rows);
+  return ahead;
+}
+
+bool IsKMajor(const Linear& linear) {
+  const quant::WeightFormat format = linear.weights.format;
+  return quant::Traits(format).planar && quant::Planar(format).k_major;
+}
 
 // Rows i of a job are rows rows[i] of x: evenly spaced ones need no copy.
 bool EvenlySpaced(const int32_t* rows, int32_t count) {
@@ -53,11 +70,7 @@ bool RowHasFailed(const ColdRequest& request, int32_t row) {
 }  // namespace
 
 CpuColdPath::CpuColdPath(const CpuContext& cpu, const Options& options)
-    : cpu_(cpu),
-      options_(options),
-      fc1_work_(cpu.pool->size()),
-      fc2_work_(cpu.pool->size()),
-      barrier_(cpu.pool->size()) {}
+    : cpu_(cpu), options_(options), work_(cpu.pool->size()), barrier_(cpu.pool->size()) {}
 
 Result<std::unique_ptr<CpuColdPath>> CpuColdPath::Create(const store::ExpertStore& store, const CpuContext& cpu,
                                                          const Options& options, std::vector<std::string>* notes) {
@@ -108,6 +121,7 @@ Status CpuColdPath::AllocateBuffers() {
   out_ = hidden_ + static_cast<int64_t>(routes) * inner_stride_;
   groups_ = std::make_unique<ColdGroups>(static_cast<int32_t>(max_experts), static_cast<int32_t>(routes));
   jobs_.reserve(max_experts);
+  fc2_done_ = std::make_unique<TileCount[]>(static_cast<size_t>(CeilDiv(options_.hidden, kFewRows.fc2)));
   prompt_groups_.reserve(max_experts);
   BELLHOP_TRY_ASSIGN(prompt_, ColdPrompt::Create(cpu_,
                                                  {.hidden = options_.hidden,
@@ -133,6 +147,8 @@ void CpuColdPath::PrepareJobs(const ColdRequest& request) {
             .out = out_ + group.first * hidden_stride_,
             .id = group.expert,
             .count = group.count,
+            .loading = request.ready != nullptr &&
+                       request.ready[group.expert].load(std::memory_order_acquire) == ExpertReady::kLoading,
             .gather = !EvenlySpaced(rows, group.count),
             .packed = nullptr};
     // The outputs' place is free until fc2.
@@ -160,28 +176,52 @@ void CpuColdPath::ArrangeRows(const ColdRequest& request, int worker, int worker
   }
 }
 
-// A worker's share of units is contiguous. On one node that is a stretch of few experts, which it streams. On several
-// the units of a share are the same rows of every expert, because those rows are on the worker's node.
-CpuColdPath::Place CpuColdPath::PlaceOf(int64_t unit, int64_t units_per_job, int64_t unit_rows) const {
-  const auto jobs = static_cast<int64_t>(jobs_.size());
-  const bool by_rows = cpu_.numa_nodes > 1;
-  const int64_t job = by_rows ? unit % jobs : unit / units_per_job;
-  const int64_t tile = by_rows ? unit / jobs : unit % units_per_job;
-  return {&jobs_[static_cast<size_t>(job)], tile * unit_rows};
+CpuColdPath::Step CpuColdPath::MakeStep(RowRange jobs, int64_t width, int64_t rows, int set) {
+  const int64_t tiles = CeilDiv(width, rows);
+  work_.Reset(tiles * jobs.size(), jobs.size(), set);
+  return {jobs, width, rows, tiles, set};
 }
 
-void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit) {
-  const auto [place, begin] = PlaceOf(unit, fc1_units_per_job_, fc1_unit_rows_);
-  const Job& job = *place;
+// The part of a run that is in its first job.
+CpuColdPath::Stretch CpuColdPath::FirstStretch(const Step& step, const sys::WorkRanges::Run& run) const {
+  const RowRange share = sys::WorkerPool::Split(step.tiles, 1, run.share, cpu_.pool->size());
+  const int64_t at = run.begin - share.begin * step.jobs.size();
+  const int64_t job = at / share.size(), first = share.begin + at % share.size();
+  return {step.jobs.begin + job, {first, std::min(first + run.end - run.begin, share.end)}};
+}
+
+// What the worker's own share of a step goes on with: no tiles when nothing is left of it.
+CpuColdPath::Stretch CpuColdPath::OwnNext(const Step& step, int worker) const {
+  const int64_t first = work_.First(worker, step.set);
+  if (first < 0) return {};
+  const RowRange share = sys::WorkerPool::Split(step.tiles, 1, worker, cpu_.pool->size());
+  return FirstStretch(step, {worker, first, first + share.size()});
+}
+
+RowsAhead CpuColdPath::Fc1Ahead(const Step& fc1, const Stretch& stretch) const {
+  if (stretch.tiles.size() == 0) return {};
+  const Expert& expert = jobs_[static_cast<size_t>(stretch.job)].expert;
+  if (IsKMajor(expert.gate)) return {};  // rows are not contiguous
+  const int64_t per_inner = expert.layout == store::Fc1Layout::kInterleaved ? 2 : 1;
+  const int64_t begin = stretch.tiles.begin * fc1.rows, end = std::min(stretch.tiles.end * fc1.rows, expert.inner());
+  if (begin >= end) return {};  // a smaller expert than others
+  return {&expert.gate, {per_inner * begin, per_inner * end}};
+}
+
+RowsAhead CpuColdPath::Fc2Ahead(const Step& fc2, const Stretch& stretch) const {
+  if (stretch.tiles.size() == 0) return {};
+  const Linear& down = jobs_[static_cast<size_t>(stretch.job)].expert.down;
+  if (IsKMajor(down)) return {};
+  return {&down, {stretch.tiles.begin * fc2.rows, std::min(stretch.tiles.end * fc2.rows, down.rows())}};
+}
+
+void CpuColdPath::Fc1Stretch(const ColdRequest& request, const Step& fc1, const Stretch& stretch,
+                             const RowsAhead& next) {
+  const Job& job = jobs_[static_cast<size_t>(stretch.job)];
   const Expert& expert = job.expert;
   const int64_t inner = expert.inner();
-  const RowRange rows{begin, std::min(begin + fc1_unit_rows_, inner)};
+  const RowRange rows{stretch.tiles.begin * fc1.rows, std::min(stretch.tiles.end * fc1.rows, inner)};
   if (rows.begin >= rows.end || !WaitUntilReady(request.ready, job.id)) return;
-  const std::byte* next = nullptr;
-  if (next_unit >= 0) {
-    const Place at = PlaceOf(next_unit, fc1_units_per_job_, fc1_unit_rows_);
-    next = RowBytesAt(at.job->expert.gate, std::min(at.row, inner - 1));
-  }
 
   const kernels::VecOps& ops = *cpu_.ops;
   const int64_t stride = 2 * inner_stride_;
@@ -189,7 +229,7 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
     const RowRange both{2 * rows.begin, 2 * rows.end};
     LinearDecode(expert.gate, job.x, {job.fc1, job.count, 2 * inner, stride}, both, next, job.packed);
     for (int32_t m = 0; m < job.count; ++m) {
-      alignas(64) float gate[kManyRows.fc1], up[kManyRows.fc1];
+      alignas(64) float gate[kUnitsAtOnce * kMostInterleaved], up[kUnitsAtOnce * kMostInterleaved];
       ops.deinterleave(job.fc1 + m * stride + both.begin, rows.size(), gate, up);
       ApplyActivation(ops, options_.numerics.activation, gate, up, rows.size(),
                       job.hidden + m * inner_stride_ + rows.begin);
@@ -198,7 +238,7 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
     const bool has_up = expert.layout == store::Fc1Layout::kSeparate;
     float* up = job.fc1 + inner_stride_;
     LinearDecode(expert.gate, job.x, {job.fc1, job.count, inner, stride}, rows,
-                 has_up ? RowBytesAt(expert.up, rows.begin) : next, job.packed);
+                 has_up ? RowsAhead{&expert.up, rows} : next, job.packed);
     if (has_up) LinearDecode(expert.up, job.x, {up, job.count, inner, stride}, rows, next, job.packed);
     for (int32_t m = 0; m < job.count; ++m) {
       ApplyActivation(ops, options_.numerics.activation, job.fc1 + m * stride + rows.begin,
@@ -211,27 +251,56 @@ void CpuColdPath::Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next
   }
 }
 
-void CpuColdPath::Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit) {
-  const auto [place, begin] = PlaceOf(unit, fc2_units_per_job_, fc2_unit_rows_);
-  const Job& job = *place;
-  const RowRange rows{begin, std::min(begin + fc2_unit_rows_, options_.hidden)};
-  if (rows.begin >= rows.end || HasFailed(request, job.id)) return;
-  const std::byte* next = nullptr;
-  if (next_unit >= 0) {
-    const Place at = PlaceOf(next_unit, fc2_units_per_job_, fc2_unit_rows_);
-    next = RowBytesAt(at.job->expert.down, std::min(at.row, options_.hidden - 1));
+void CpuColdPath::Fc2Stretch(const ColdRequest& request, const Step& fc2, const Stretch& stretch,
+                             const RowsAhead& next) {
+  const Job& job = jobs_[static_cast<size_t>(stretch.job)];
+  if (!HasFailed(request, job.id)) {
+    const RowRange rows{stretch.tiles.begin * fc2.rows, std::min(stretch.tiles.end * fc2.rows, fc2.width)};
+    const MatView<const float> h{job.hidden, job.count, job.expert.inner(), inner_stride_};
+    LinearDecode(job.expert.down, h, {job.out, job.count, options_.hidden, hidden_stride_}, rows, next);
+    if (options_.numerics.output != Rounding::kNone) {
+      for (int32_t m = 0; m < job.count; ++m) {
+        ApplyRounding(*cpu_.ops, options_.numerics.output, rows.size(), job.out + m * hidden_stride_ + rows.begin);
+      }
+    }
   }
-  const MatView<const float> h{job.hidden, job.count, job.expert.inner(), inner_stride_};
-  LinearDecode(job.expert.down, h, {job.out, job.count, options_.hidden, hidden_stride_}, rows, next);
-  if (options_.numerics.output == Rounding::kNone) return;
-  for (int32_t m = 0; m < job.count; ++m) {
-    ApplyRounding(*cpu_.ops, options_.numerics.output, rows.size(), job.out + m * hidden_stride_ + rows.begin);
+  const auto jobs = static_cast<int64_t>(jobs_.size());
+  for (int64_t tile = stretch.tiles.begin; tile < stretch.tiles.end; ++tile) {
+    std::atomic<int64_t>& done = fc2_done_[static_cast<size_t>(tile)].jobs;
+    // Release of this job's columns, acquire of the others'. A word that is nearly always in its worker's own cache.
+    if (jobs > 1 && done.fetch_add(1, std::memory_order_acq_rel) + 1 < jobs) continue;
+    done.store(0, std::memory_order_relaxed);
+    Combine(request, {0, request.routes.rows}, {tile * fc2.rows, std::min((tile + 1) * fc2.rows, fc2.width)});
   }
 }
 
-void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
+void CpuColdPath::RunFc1(const ColdRequest& request, const Step& fc1, const Step& fc2, int worker) {
+  for (sys::WorkRanges::Run run; (run = work_.NextRun(worker, kUnitsAtOnce, fc1.set)).begin < run.end;) {
+    do {
+      const Stretch stretch = FirstStretch(fc1, run);
+      run.begin += stretch.tiles.size();
+      RowsAhead next = Fc1Ahead(fc1, run.begin < run.end ? FirstStretch(fc1, run) : OwnNext(fc1, worker));
+      // Weights of fc2 do not depend on fc1: memory goes on working where the two meet.
+      if (next.linear == nullptr) next = Fc2Ahead(fc2, OwnNext(fc2, worker));
+      Fc1Stretch(request, fc1, stretch, next);
+    } while (run.begin < run.end);
+  }
+}
+
+void CpuColdPath::RunFc2(const ColdRequest& request, const Step& fc2, int worker) {
+  for (sys::WorkRanges::Run run; (run = work_.NextRun(worker, kUnitsAtOnce, fc2.set)).begin < run.end;) {
+    do {
+      const Stretch stretch = FirstStretch(fc2, run);
+      run.begin += stretch.tiles.size();
+      Fc2Stretch(request, fc2, stretch,
+                 Fc2Ahead(fc2, run.begin < run.end ? FirstStretch(fc2, run) : OwnNext(fc2, worker)));
+    } while (run.begin < run.end);
+  }
+}
+
+void CpuColdPath::Combine(const ColdRequest& request, RowRange rows, RowRange columns) const {
   const Routes& routes = request.routes;
-  for (int32_t m = 0; m < routes.rows; ++m) {
+  for (auto m = static_cast<int32_t>(rows.begin); m < rows.end; ++m) {
     float* row = request.y.Row(m) + columns.begin;
     std::fill(row, row + columns.size(), 0.0f);
     if (RowHasFailed(request, m)) continue;
@@ -244,44 +313,47 @@ void CpuColdPath::Combine(const ColdRequest& request, RowRange columns) const {
   }
 }
 
-// For the wait for the slowest fc1 unit: the worker's first weights of fc2, which do not depend on fc1.
-RowPrefetch CpuColdPath::FirstFc2Prefetch(int worker) const {
-  const int64_t first = fc2_work_.First(worker);
-  if (first < 0) return {};
-  const Place place = PlaceOf(first, fc2_units_per_job_, fc2_unit_rows_);
-  const Linear& down = place.job->expert.down;
-  if (place.row >= down.rows()) return {};
-  return {down, {place.row, std::min(place.row + kIdlePrefetchRows, down.rows())}};
-}
-
 void CpuColdPath::RunDecode(const ColdRequest& request) {
   const auto jobs = static_cast<int64_t>(jobs_.size());
-  int64_t inner = 0;
+  if (jobs == 0) return Combine(request, {0, request.routes.rows}, {0, options_.hidden});
+  int64_t inner = 0, loading = 0;
   int32_t most = 0;  // rows of one expert
   bool arrange = false;
   for (const Job& job : jobs_) {
     inner = std::max(inner, job.expert.inner());
     most = std::max(most, job.count);
     arrange |= job.gather || job.packed != nullptr;
+    loading += job.loading || loading > 0;  // and those behind it
   }
-  const UnitRows unit_rows = most <= kFewXRows ? kFewRows : kManyRows;
-  fc1_unit_rows_ = unit_rows.fc1;
-  fc2_unit_rows_ = unit_rows.fc2;
-  fc1_units_per_job_ = CeilDiv(inner, fc1_unit_rows_);
-  fc1_work_.Reset(jobs * fc1_units_per_job_);
-  fc2_units_per_job_ = CeilDiv(options_.hidden, fc2_unit_rows_);
-  fc2_work_.Reset(jobs * fc2_units_per_job_);
+  UnitRows unit_rows = most <= kFewXRows ? kFewRows : kManyRows;
+  if (IsKMajor(jobs_[0].expert.gate)) {  // like all experts of a layer
+    unit_rows = jobs_[0].expert.layout == store::Fc1Layout::kInterleaved ? kKMajorInterleaved : kKMajorRows;
+  }
+  // Two waves, if some experts still load: all that can be done without them, then they.
+  struct Wave {
+    Step fc1, fc2;
+  } waves[2];
+  int wave_count = 0;
+  for (const RowRange& wave : {RowRange{0, jobs - loading}, RowRange{jobs - loading, jobs}}) {
+    if (wave.size() == 0) continue;
+    const int set = 2 * wave_count;
+    waves[wave_count++] = {MakeStep(wave, inner, unit_rows.fc1, set),
+                           MakeStep(wave, options_.hidden, unit_rows.fc2, set + 1)};
+  }
   cpu_.pool->Run([&](int worker, int workers) {
+    RowPrefetch first(FirstOf(Fc1Ahead(waves[0].fc1, OwnNext(waves[0].fc1, worker)), kFirstPrefetchRows));
+    while (first()) {
+    }
     if (arrange) {
       ArrangeRows(request, worker, workers);
       barrier_.Wait(worker);
     }
-    for (int64_t unit; (unit = fc1_work_.Next(worker)) >= 0;) Fc1Unit(request, unit, fc1_work_.First(worker));
-    barrier_.Wait(worker, FirstFc2Prefetch(worker));
-    for (int64_t unit; (unit = fc2_work_.Next(worker)) >= 0;) Fc2Unit(request, unit, fc2_work_.First(worker));
-    barrier_.Wait(worker);
-    const RowRange columns = sys::WorkerPool::Split(options_.hidden, kLineFloats, worker, workers);
-    if (columns.size() > 0) Combine(request, columns);
+    for (int w = 0; w < wave_count; ++w) {
+      const auto& [fc1, fc2] = waves[w];
+      RunFc1(request, fc1, fc2, worker);
+      barrier_.Wait(worker, RowPrefetch(FirstOf(Fc2Ahead(fc2, OwnNext(fc2, worker)), kIdlePrefetchRows)));
+      RunFc2(request, fc2, worker);
+    }
   });
 }
 
@@ -292,8 +364,15 @@ void CpuColdPath::RunPrompt(const ColdRequest& request) {
     prompt_groups_.push_back(
         {.expert = &job.expert, .id = job.id, .count = job.count, .rows = groups_->rows() + first, .out = job.out});
   }
-  prompt_->Run({prompt_groups_.data(), prompt_groups_.size()}, request.x, hidden_stride_, request.ready);
-  cpu_.pool->ParallelFor(options_.hidden, kLineFloats, [&](RowRange columns) { Combine(request, columns); });
+  prompt_->Run({prompt_groups_.data(), prompt_groups_.size()}, request.x, hidden_stride_, request.ready,
+               [&](int worker, int workers) {
+                 // Many rows are spread over more pages than a TLB holds; of few, a worker's columns are what it wrote.
+                 const int32_t count = request.routes.rows;
+                 const bool by_rows = count >= kCombineRows * workers;
+                 Combine(request, by_rows ? sys::WorkerPool::Split(count, 1, worker, workers) : RowRange{0, count},
+                         by_rows ? RowRange{0, options_.hidden}
+                                 : sys::WorkerPool::Split(options_.hidden, kLineFloats, worker, workers));
+               });
 }
 
 void CpuColdPath::Run(const ColdRequest& request) {

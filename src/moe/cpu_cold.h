@@ -1,7 +1,9 @@
 // The cold path: experts without a GPU slot, computed by the CPU where their bytes lie. One call is one layer's misses,
-// in one phase of the pool: fc1 with the activation, fc2, and the weighted sum, with barriers between.
+// in one phase of the pool: fc1 with the activation, a barrier, and fc2, whose last product of an output column is
+// followed by the weighted sum.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -31,8 +33,8 @@ struct ColdRequest {
   // begin == end: all of it. Bounds as for InnerSlice. The fc2 bias belongs to the part that begins at 0. Not with
   // rounded outputs: those need the whole sum.
   RowRange inner = {};
-  // State of the layer's experts [experts]; null: all are ready. Experts that still load run last, and a worker that
-  // reaches one waits for it.
+  // State of the layer's experts [experts]; null: all are ready. Experts that still load run after all work of the
+  // others, and a worker that reaches one waits for it.
   const std::atomic<ExpertReady>* ready = nullptr;
   uint8_t* failed_rows = nullptr;  // [rows] or null: set to 1 for rows that needed an expert whose load failed (y is 0)
 };
@@ -66,6 +68,7 @@ class CpuColdPath {
     MatView<const float> x;     // its rows
     float *fc1, *hidden, *out;  // [count rows] of fc1_, hidden_, out_
     int32_t id, count;
+    bool loading;   // when the call began
     bool gather;    // x must be filled from request rows first
     float* packed;  // x packed for kernels, which must be filled first too; null: not needed
   };
@@ -76,16 +79,29 @@ class CpuColdPath {
   void RunDecode(const ColdRequest& request);
   void RunPrompt(const ColdRequest& request);
   void ArrangeRows(const ColdRequest& request, int worker, int workers);
-  // Where a unit is: some output rows of one job's fc1 or fc2.
-  struct Place {
-    const Job* job;
-    int64_t row;
+  // One matrix product of some jobs: tiles of `rows` output rows, `tiles` of each job. A worker's share is the same
+  // tiles of every job, one job after the other, so that it streams its own rows of each expert, which on a machine
+  // with several NUMA nodes are on its node.
+  struct Step {
+    RowRange jobs;
+    int64_t width = 0, rows = 0, tiles = 0;
+    int set = 0;  // of work_
   };
-  Place PlaceOf(int64_t unit, int64_t units_per_job, int64_t unit_rows) const;
-  RowPrefetch FirstFc2Prefetch(int worker) const;
-  void Fc1Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
-  void Fc2Unit(const ColdRequest& request, int64_t unit, int64_t next_unit);
-  void Combine(const ColdRequest& request, RowRange columns) const;
+  // Tiles of one job.
+  struct Stretch {
+    int64_t job = 0;
+    RowRange tiles;
+  };
+  Step MakeStep(RowRange jobs, int64_t width, int64_t rows, int set);
+  Stretch FirstStretch(const Step& step, const sys::WorkRanges::Run& run) const;
+  Stretch OwnNext(const Step& step, int worker) const;
+  RowsAhead Fc1Ahead(const Step& fc1, const Stretch& stretch) const;
+  RowsAhead Fc2Ahead(const Step& fc2, const Stretch& stretch) const;
+  void RunFc1(const ColdRequest& request, const Step& fc1, const Step& fc2, int worker);
+  void RunFc2(const ColdRequest& request, const Step& fc2, int worker);
+  void Fc1Stretch(const ColdRequest& request, const Step& fc1, const Stretch& stretch, const RowsAhead& next);
+  void Fc2Stretch(const ColdRequest& request, const Step& fc2, const Stretch& stretch, const RowsAhead& next);
+  void Combine(const ColdRequest& request, RowRange rows, RowRange columns) const;
 
   const CpuContext& cpu_;
   Options options_;
@@ -97,9 +113,12 @@ class CpuColdPath {
   // Views into workspace_, one row per miss in group order: gathered inputs, fc1 products (gate, then up), activations,
   // outputs.
   float *x_ = nullptr, *fc1_ = nullptr, *hidden_ = nullptr, *out_ = nullptr;
-  // Of the running call.
-  int64_t fc1_unit_rows_ = 0, fc2_unit_rows_ = 0, fc1_units_per_job_ = 0, fc2_units_per_job_ = 0;
-  sys::WorkRanges fc1_work_, fc2_work_;
+  // Jobs whose fc2 of a tile is done; whoever does the last one combines. 0 between calls.
+  struct alignas(64) TileCount {
+    std::atomic<int64_t> jobs{0};
+  };
+  std::unique_ptr<TileCount[]> fc2_done_;
+  sys::WorkRanges work_;
   sys::PhaseBarrier barrier_;
   std::unique_ptr<ColdPrompt> prompt_;
   std::vector<PromptGroup> prompt_groups_;

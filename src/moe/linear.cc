@@ -29,6 +29,19 @@ void AddBiasAndScale(const Linear& linear, MatView<float> y, RowRange range) {
   }
 }
 
+// Kernels prefetch codes of the rows that come next, but scales only within a call: those of the first rows they would
+// wait for.
+void PrefetchFirstScales(const RowsAhead& ahead) {
+  constexpr int64_t kRows = 8;  // whose scales a kernel reads before it prefetches any
+  const int64_t rows = std::min(kRows, ahead.rows.size());
+  for (int i = quant::kCodesPlane + 1; i < quant::kMaxPlanes; ++i) {
+    const quant::QuantPlane& plane = ahead.linear->weights.planes[i];
+    if (plane.data == nullptr) continue;
+    const std::byte* at = plane.data + ahead.rows.begin * plane.row_bytes;
+    for (int64_t left = rows * plane.row_bytes; left > 0; left -= 64, at += 64) __builtin_prefetch(at, 0, 2);
+  }
+}
+
 }  // namespace
 
 int64_t CpuContext::ChunkRows(int64_t cols) {
@@ -103,9 +116,14 @@ void PackGroups(const kernels::GemmKernel& gemm, MatView<const float> x, const i
   }
 }
 
-void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range, const std::byte* next,
+void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range, const RowsAhead& next,
                   const float* packed_x) {
-  linear.dot->fn({.weights = linear.weights, .x = x, .y = y, .range = range, .next = next, .packed_x = packed_x});
+  const std::byte* next_codes = nullptr;
+  if (next.linear != nullptr) {
+    PrefetchFirstScales(next);
+    next_codes = next.linear->weights.Row(next.rows.begin);
+  }
+  linear.dot->fn({.weights = linear.weights, .x = x, .y = y, .range = range, .next = next_codes, .packed_x = packed_x});
   AddBiasAndScale(linear, y, range);
 }
 
@@ -207,13 +225,13 @@ int64_t DecodeUnitRows(HostSpan<const LinearJob> jobs, int64_t total, int worker
   return std::max<int64_t>(std::min(by_bytes, by_workers) / kLineRows, 1) * kLineRows;
 }
 
-// The first weights of output row `row` of the concatenated jobs.
-const std::byte* FirstWeights(HostSpan<const LinearJob> jobs, int64_t row) {
+// From output row `row` of the concatenated jobs on.
+RowsAhead RowsFrom(HostSpan<const LinearJob> jobs, int64_t row) {
   for (const LinearJob& job : jobs) {
-    if (row < job.linear->rows()) return job.linear->weights.Row(row);
+    if (row < job.linear->rows()) return {job.linear, {row, job.linear->rows()}};
     row -= job.linear->rows();
   }
-  return nullptr;
+  return {};
 }
 
 // A small matrix and many rows, such as a router's in a prompt: the rows are shared out, and every worker reads the
@@ -224,12 +242,12 @@ bool SharesRows(HostSpan<const LinearJob> jobs, int64_t rows, int workers) {
 }
 
 void RunDecode(const CpuContext& cpu, HostSpan<const LinearJob> jobs, MatView<const float> x, int64_t total) {
-  auto run = [&](RowRange range, const std::byte* next) {
+  auto run = [&](RowRange range, const RowsAhead& next) {
     ForEachJobPart(jobs, range,
                    [&](const LinearJob& job, RowRange part) { LinearDecode(*job.linear, x, job.y, part, next); });
   };
   const int workers = cpu.pool->size();
-  if (workers == 1 || total <= kFewRows) return run({0, total}, nullptr);
+  if (workers == 1 || total <= kFewRows) return run({0, total}, {});
   if (SharesRows(jobs, x.rows, workers)) {
     cpu.pool->ParallelFor(x.rows, kFewRows, [&](RowRange rows) {
       for (const LinearJob& job : jobs) {
@@ -246,7 +264,7 @@ void RunDecode(const CpuContext& cpu, HostSpan<const LinearJob> jobs, MatView<co
     for (int64_t unit; (unit = work.Next(worker)) >= 0;) {
       const int64_t following = work.First(worker);
       run({unit * unit_rows, std::min((unit + 1) * unit_rows, total)},
-          following < 0 ? nullptr : FirstWeights(jobs, following * unit_rows));
+          following < 0 ? RowsAhead{} : RowsFrom(jobs, following * unit_rows));
     }
   });
 }

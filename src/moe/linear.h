@@ -36,7 +36,6 @@ struct CpuContext {
   const kernels::VecOps* ops = nullptr;
   const kernels::GemmKernel* gemm = nullptr;
   int64_t max_cols = 0, max_rows = 0;
-  int numa_nodes = 1;  // that the workers run on; rows of expert matrices are spread over them in the workers' order
 
   static constexpr int kMaxTerms = 2;
   // Weight rows of a decoded tile, at most.
@@ -93,21 +92,38 @@ struct Linear {
 Result<Linear> MakeLinear(const quant::QuantView& weights, const float* bias, float scale, const sys::CpuCaps& caps,
                           std::vector<std::string>* notes);
 
-// Idle work of a worker that waits at a barrier: the code bytes of some weight rows come into L2, 1 KiB a call. False:
+// Weight rows that a worker reads soon; linear null: not known.
+struct RowsAhead {
+  const Linear* linear = nullptr;
+  RowRange rows;
+};
+
+// Brings weight rows into L2, 1 KiB a call, scales before codes: idle work of a worker that waits at a barrier. False:
 // nothing is left.
 class RowPrefetch {
  public:
   RowPrefetch() = default;
-  RowPrefetch(const Linear& linear, RowRange rows)
-      : at_(linear.weights.Row(rows.begin)), left_(rows.size() * linear.weights.planes[0].row_bytes) {}
+  explicit RowPrefetch(const RowsAhead& ahead) : ahead_(ahead), planes_left_(ahead.linear == nullptr ? 0 : kPlanes) {}
   bool operator()() {
-    for (int line = 0; line < 16 && left_ > 0; ++line, at_ += 64, left_ -= 64) __builtin_prefetch(at_, 0, 2);
-    return left_ > 0;
+    for (int line = 0; line < 16; ++line, at_ += 64, left_ -= 64) {
+      while (left_ <= 0) {
+        if (planes_left_ == 0) return false;
+        const quant::QuantPlane& plane = ahead_.linear->weights.planes[--planes_left_];
+        if (plane.data == nullptr) continue;
+        at_ = plane.data + ahead_.rows.begin * plane.row_bytes;
+        left_ = ahead_.rows.size() * plane.row_bytes;
+      }
+      __builtin_prefetch(at_, 0, 2);
+    }
+    return true;
   }
 
  private:
+  static constexpr int kPlanes = quant::kMaxPlanes;
+  RowsAhead ahead_;
+  int planes_left_ = 0;  // the codes come last
   const std::byte* at_ = nullptr;
-  int64_t left_ = 0;
+  int64_t left_ = 0;  // bytes of the plane that at_ is in
 };
 
 // Groups of 32 columns of a packed matrix of x.cols columns and `rows` rows, counted panel by panel: what workers can
@@ -121,10 +137,10 @@ void PackGroups(const kernels::GemmKernel& gemm, MatView<const float> x, const i
                 RowRange groups, std::byte* packed);
 
 // The serial part: output rows `range` of y(m, r) for all rows of x.
-// `next`: weights that the caller reads after this call, to prefetch; null: nothing known. `packed_x`: x packed, or
-// null (kernels::DotArgs).
+// `next`: what the caller reads after this call, to prefetch the first of it. `packed_x`: x packed, or null
+// (kernels::DotArgs).
 void LinearDecode(const Linear& linear, MatView<const float> x, MatView<float> y, RowRange range,
-                  const std::byte* next = nullptr, const float* packed_x = nullptr);
+                  const RowsAhead& next = {}, const float* packed_x = nullptr);
 // The prompt class from rows that were packed before; at most ChunkRows(x.cols) of them.
 void LinearPrompt(const CpuContext& cpu, const Linear& linear, const PackedRows& x, MatView<float> y, RowRange range,
                   int worker);

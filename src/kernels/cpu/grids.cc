@@ -14,6 +14,14 @@ FloatGrid<kEntries, kWidth> Widened(const uint8_t (&grid)[kEntries][kWidth]) {
   return wide;
 }
 
+SignGrid SignBits() {
+  SignGrid signs;
+  for (uint32_t i = 0; i < 256; ++i) {
+    for (uint32_t j = 0; j < 8; ++j) signs.entry[i][j] = (i >> j & 1) << 31;
+  }
+  return signs;
+}
+
 int LevelNumber(const float (&levels)[16], uint8_t value) {
   int i = 0;
   while (levels[i] != static_cast<float>(value)) ++i;
@@ -67,6 +75,7 @@ const FloatGrid<512, 8> kIq2xsFloats = Widened(quant::kIq2xsGrid);
 const FloatGrid<1024, 8> kIq2sFloats = Widened(quant::kIq2sGrid);
 const FloatGrid<256, 4> kIq3xxsFloats = Widened(quant::kIq3xxsGrid);
 const FloatGrid<512, 4> kIq3sFloats = Widened(quant::kIq3sGrid);
+const SignGrid kSignBits = SignBits();
 const TwoBitGrid<256> kIq2xxsTwoBits = TwoBits(quant::kIq2xxsGrid);
 const TwoBitGrid<512> kIq2xsTwoBits = TwoBits(quant::kIq2xsGrid);
 const TwoBitGrid<1024> kIq2sTwoBits = TwoBits(quant::kIq2sGrid);

@@ -16,6 +16,12 @@ extern const FloatGrid<1024, 8> kIq2sFloats;
 extern const FloatGrid<256, 4> kIq3xxsFloats;
 extern const FloatGrid<512, 4> kIq3sFloats;
 
+// The sign bits of eight binary32 numbers, element j by bit j.
+struct SignGrid {
+  alignas(64) uint32_t entry[256][8];
+};
+extern const SignGrid kSignBits;
+
 // The same entries as numbers of levels (kIq2Levels, kIq3xxsLevels, kIq3sLevels), with each byte of an entry in a table
 // of its own, for lookups by byte permutes.
 // Two bits for each element, ascending from bit 1 on and around to bit 0: elements 0 to 3 and 4 to 7.

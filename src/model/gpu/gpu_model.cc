@@ -211,7 +211,6 @@ Status GpuModel::StartColdPath(sys::WorkerPool* pool, const sys::CpuCaps& caps, 
   if (!pcie_.rings()) return Status();
   const int64_t max_cols = std::max(spec_.hidden, store_.inner());
   BELLHOP_TRY_ASSIGN(cpu_, moe::CpuContext::Create(pool, caps, max_cols, kMaxDecodeStepRows));
-  cpu_->numa_nodes = options_.base.numa_nodes;
   BELLHOP_TRY_ASSIGN(cold_, moe::CpuColdPath::Create(store_, *cpu_,
                                                      {.hidden = spec_.hidden,
                                                       .max_rows = kMaxDecodeStepRows,

@@ -58,24 +58,28 @@ inline F32x16 RoundFlushed(F32x16 x) {
 }
 
 inline constexpr bool kModestIsFaster = false;
-template <bool>
+template <Term kTerm>
+inline __m512i RoundTerm(F32x16 a, F32x16 b) {
+  return kTerm == Term::kRest ? RoundPairs(Sub(a, RoundFlushed(a)), Sub(b, RoundFlushed(b))) : RoundPairs(a, b);
+}
+template <Term kTerm>
 inline void StoreGroup(void* out, F32x16 a, F32x16 b) {
-  _mm512_store_si512(out, RoundPairs(a, b));
+  _mm512_store_si512(out, RoundTerm<kTerm>(a, b));
 }
 
 inline void StoreRow(const float* values, int64_t n, const FillArgs& args, int64_t tile_row, int64_t column) {
   std::byte* out = TileRow(args, tile_row) + column / kGemmGroup * kTileBytes;
   for (int64_t c = 0; c < n; c += kGemmGroup, out += kTileBytes) {
     const F32x16 a = Load(values + c), b = Load(values + c + 16);
-    StoreGroup<false>(out, a, b);
-    if (args.terms == 2) StoreGroup<false>(out + TermBytes(args), Sub(a, RoundFlushed(a)), Sub(b, RoundFlushed(b)));
+    StoreGroup<Term::kRounded>(out, a, b);
+    if (args.terms == 2) StoreGroup<Term::kRest>(out + TermBytes(args), a, b);
   }
 }
 
 // Two tables of 16 words in one register; bit 4 of an index chooses.
-template <bool>
+template <Term kTerm>
 inline __m512i MakeTables(F32x16 a, F32x16 b) {
-  return RoundPairs(a, b);
+  return RoundTerm<kTerm>(a, b);
 }
 inline void StoreLookedUp(uint8_t* out, __m512i tables, __m512i nibbles, int table) {
   // (nibbles & 15) | table << 4
@@ -104,7 +108,13 @@ inline void StoreNibblePair(uint8_t* out, __m512i tables, const uint8_t* p) {
   StoreLookedUp(out + kGroupStride, tables, _mm512_mulhi_epu16(words, _mm512_set1_epi16(1 << 12)), 1);
 }
 
-inline void FillPlanar(const FillArgs& args) { FillPlanarTile(args); }
+inline void FillPlanar(const FillArgs& args) {
+  if (args.terms == 1) {
+    FillPlanarTile(args);
+  } else {
+    FillRows(args);
+  }
+}
 
 #include "kernels/cpu/gemm_direct_fill_body.inc"
 
@@ -278,13 +288,12 @@ inline void FillMultiply(const FillArgs* parts, int count, const GemmArgs& args)
   const auto columns_at = [&](int64_t c) { return args.k - c < kBlockColumns ? args.k - c : kBlockColumns; };
   const int64_t panels = (args.rows + kPanelRows - 1) / kPanelRows;
   const bool keep_tiles = panels <= PanelsAtOnce(args.n);  // the sums of all panels fit
-  BlockFill fill(parts, count);
-  fill.Begin(0, kBlockColumns);
+  BlockFill fill(parts, count, args.k);
   Configure(args.n);
   for (int64_t c = 0; c < args.k; c += kBlockColumns) {
     fill.Fill();
     const int64_t next = c + kBlockColumns;
-    if (next < args.k) fill.Begin(next, columns_at(next));
+    if (next < args.k) fill.Next();
     using Begin = Operands::Begin;
     MultiplyPanels({.weights = args.tile,
                     .panels = args.packed + c / kGemmGroup * kTileBytes,

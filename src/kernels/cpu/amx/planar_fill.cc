@@ -243,9 +243,56 @@ inline void ForRowBlocksOf(const FillArgs& args, Fn fn) {
   }
 }
 
+// A block of columns as most INT4 models have it, half scales for 32 columns each and no zero points, or half of it.
+// One loop over the rows, so that constants stay in registers.
+inline bool IsPlainInt4(const quant::QuantView& w) {
+  return w.scale_type == quant::ScaleType::kF16 && w.planes[quant::kZeroPointsPlane].data == nullptr && w.group == 32;
+}
+template <int kGroups>
+inline void FillInt4Block(const FillArgs& args) {
+  static_assert(kGroups == 4 || kGroups == 8);
+  const quant::QuantView& w = *args.weights;
+  const int64_t code_bytes = w.planes[quant::kCodesPlane].row_bytes;
+  const int64_t scale_bytes = w.planes[quant::kScalesPlane].row_bytes,
+                scales_ahead = args.ahead / code_bytes * scale_bytes;
+  const uint8_t* codes = PlaneRow(w.planes[quant::kCodesPlane], args.rows.begin);
+  const uint8_t* scales = PlaneRow(w.planes[quant::kScalesPlane], args.rows.begin) + 2 * w.first_group;
+  const F32x16 values = Load(kInt4Table);
+  const __m512i first = _mm512_setzero_si512(), second = _mm512_set1_epi16(16);
+  ForRowBlocksOf(args, [&](int64_t i, int rows, uint8_t* out) {
+    for (int r = 0; r < rows; ++r, codes += code_bytes, scales += scale_bytes, out += kFillRowBytes) {
+      if (i + r + kRowsAhead < args.rows.end - args.rows.begin) {
+        const uint8_t* next = codes + kRowsAhead * code_bytes;
+        _mm_prefetch(next, _MM_HINT_T0);
+        if constexpr (kGroups == 8) _mm_prefetch(next + 64, _MM_HINT_T0);
+        _mm_prefetch(next + 16 * kGroups - 1, _MM_HINT_T0);
+      }
+      PrefetchAhead(scales, scales_ahead);
+      alignas(64) float scale[kGroups];
+      if constexpr (kGroups == 8) {
+        _mm256_store_ps(scale, _mm256_cvtph_ps(Load16(scales)));
+      } else {
+        _mm_store_ps(scale, _mm_cvtph_ps(Load8(scales)));
+      }
+      __asm__("" : "+m"(scale));  // broadcast when loaded, which takes none of the vector ports
+      ForEach<kGroups / 2>([&]<int p>() BELLHOP_INLINE {
+        const uint8_t* at = codes + 32 * p;
+        PrefetchAhead(at, args.ahead);
+        const __m512i tables = RoundPairs(Mul(values, Splat(scale[2 * p])), Mul(values, Splat(scale[2 * p + 1])));
+        StoreLookedUp(out + 2 * p * kFillGroupBytes, tables, CodeWords<PlanarLayout::kInt4>(at), first);
+        StoreLookedUp(out + (2 * p + 1) * kFillGroupBytes, tables, CodeWords<PlanarLayout::kInt4>(at + 16), second);
+      });
+    }
+  });
+}
+
 template <PlanarLayout kLayout>
 inline void FillTile(const FillArgs& args) {
   const quant::QuantView& w = *args.weights;
+  if constexpr (kLayout == PlanarLayout::kInt4) {
+    if (IsPlainInt4(w) && w.cols == 256) return FillInt4Block<8>(args);
+    if (IsPlainInt4(w) && w.cols == 128) return FillInt4Block<4>(args);
+  }
   ForRowBlocksOf(args, [&](int64_t i, int rows, uint8_t* out) {
     const uint8_t* codes[kFillRows];
     for (int r = 0; r < rows; ++r) {

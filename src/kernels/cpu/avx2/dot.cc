@@ -21,10 +21,20 @@ namespace {
 
 #include "kernels/cpu/dot_many_body.inc"
 
+#include "kernels/cpu/avx2/few_products_body.inc"
+
+#include "kernels/cpu/dot_few_body.inc"
+
+#include "kernels/cpu/avx2/nibble_lookup_body.inc"
+
+#include "kernels/cpu/avx2/nibble_sources_body.inc"
+
 template <>
 struct SourceOf<quant::WeightFormat::kQ8_0> {
   using Type = ByteSource<32, 32, false, quant::Q8_0Block::kQs, 2>;
 };
+
+#include "kernels/cpu/avx2/few_block_steps_body.inc"
 
 }  // namespace
 }  // namespace bellhop::kernels::avx2

@@ -24,6 +24,12 @@ namespace {
 
 #include "kernels/cpu/codebook_sources_body.inc"
 
+#include "kernels/cpu/avx2/few_products_body.inc"
+
+#include "kernels/cpu/dot_few_body.inc"
+
+#include "kernels/cpu/avx2/few_codebook_steps_body.inc"
+
 }  // namespace
 }  // namespace bellhop::kernels::avx2
 

@@ -21,6 +21,20 @@ namespace {
 
 #include "kernels/cpu/dot_many_body.inc"
 
+#include "kernels/cpu/avx2/few_products_body.inc"
+
+#include "kernels/cpu/dot_few_body.inc"
+
+#include "kernels/cpu/avx2/nibble_lookup_body.inc"
+
+#include "kernels/cpu/avx2/nibble_sources_body.inc"
+
+#include "kernels/cpu/avx2/few_k_steps_body.inc"
+
+BELLHOP_FEW_ROWS(kQ3K);
+BELLHOP_FEW_ROWS(kQ4K);
+BELLHOP_FEW_ROWS(kIQ4XS);
+
 }  // namespace
 }  // namespace bellhop::kernels::avx2
 

@@ -20,6 +20,8 @@ namespace {
 #include "kernels/cpu/codebook_codes_body.inc"
 #include "kernels/cpu/for_each_body.inc"
 
+#include "kernels/cpu/avx2/nibble_lookup_body.inc"
+
 #include "kernels/cpu/dot_body.inc"
 
 #include "kernels/cpu/dot_many_body.inc"
@@ -33,46 +35,6 @@ struct PlanarLoad {
   static constexpr int kGroup = kGroupElems, kVectors = kLoadVectors, kLoadBytes = kVectors * 2 * kBits;
   static constexpr int kLoads = 1, kGap = 0, kOffset = 0;
 };
-
-// All values of a four-bit code are exact in bf16, so two byte shuffles look them up and two unpacks make f32 of them:
-// fewer steps, and on more ports, than masking, converting and subtracting.
-struct NibbleBytes {
-  alignas(16) uint8_t low[16], high[16];
-};
-constexpr NibbleBytes MakeNibbleBytes(const float (&values)[16]) {
-  NibbleBytes bytes{};
-  for (int i = 0; i < 16; ++i) {
-    const uint32_t bits = __builtin_bit_cast(uint32_t, values[i]);
-    bytes.low[i] = static_cast<uint8_t>(bits >> 16);
-    bytes.high[i] = static_cast<uint8_t>(bits >> 24);
-  }
-  return bytes;
-}
-inline constexpr float kInt4Values[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-inline constexpr float kFp4Numbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                          -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-inline constexpr NibbleBytes kInt4Bytes = MakeNibbleBytes(kInt4Values);
-inline constexpr NibbleBytes kFp4Bytes = MakeNibbleBytes(kFp4Numbers);
-
-struct NibbleLookup {
-  __m256i low, high;
-  BELLHOP_INLINE explicit NibbleLookup(const NibbleBytes& bytes)
-      : low(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes.low)))),
-        high(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes.high)))) {}
-  // bf16 values of the indices in the low and in the high eight bytes of both halves.
-  BELLHOP_INLINE void Words(__m256i index, __m256i* first, __m256i* second) const {
-    const __m256i l = _mm256_shuffle_epi8(low, index), h = _mm256_shuffle_epi8(high, index);
-    *first = _mm256_unpacklo_epi8(l, h);
-    *second = _mm256_unpackhi_epi8(l, h);
-  }
-};
-// f32 of the low and of the high four words of both halves.
-inline __m256 LowFour(__m256i words) {
-  return _mm256_castsi256_ps(_mm256_unpacklo_epi16(_mm256_setzero_si256(), words));
-}
-inline __m256 HighFour(__m256i words) {
-  return _mm256_castsi256_ps(_mm256_unpackhi_epi16(_mm256_setzero_si256(), words));
-}
 
 // Raw nibbles: byte j holds codes 2j and 2j + 1.
 template <int kGroupElems, const NibbleBytes& kBytes>
@@ -114,6 +76,10 @@ struct PlanarSource<PlanarLayout::kInt3, kGroupElems> : PlanarLoad<kGroupElems, 
 };
 
 inline __m256 MinusZeroPoint(__m256i codes) { return _mm256_sub_ps(_mm256_cvtepi32_ps(codes), _mm256_set1_ps(128.0f)); }
+inline F32x16 FromU8(__m128i bytes) {
+  return {MinusZeroPoint(_mm256_cvtepu8_epi32(bytes)),
+          MinusZeroPoint(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
+}
 
 template <int kGroupElems>
 struct PlanarSource<PlanarLayout::kInt8, kGroupElems> : PlanarLoad<kGroupElems, 8> {
@@ -165,24 +131,53 @@ struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
   }
 };
 
-// Eight rows of a K-major column: four bytes. The permute takes the magnitude, the low three bits of each lane; bit 3
-// becomes the sign.
+// In each half, elements 0, 2, 4, 6, 1, 3, 5, 7; and back.
+inline __m256 EvenFirst(__m256 v) { return _mm256_permutevar8x32_ps(v, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)); }
+inline __m256 InTurns(__m256 v) { return _mm256_permutevar8x32_ps(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); }
+inline F32x16 Interleave(F32x16 v) { return {EvenFirst(v.lo), EvenFirst(v.hi)}; }
+inline F32x16 Deinterleave(F32x16 v) { return {InTurns(v.lo), InTurns(v.hi)}; }
+
+#include "kernels/cpu/avx2/few_products_body.inc"
+
+#include "kernels/cpu/dot_few_body.inc"
+
+#include "kernels/cpu/planar_few_body.inc"
+
+#include "kernels/cpu/avx2/planar_steps_body.inc"
+
+BELLHOP_PLANAR_STEP_LOOPS(PlanarFewRows);
+
+// Eight rows of a K-major column to a vector, even ones first.
 struct Fp4Rows {
-  static constexpr int kRows = 8, kLanes = 8;
+  static constexpr int kLanes = 8;
+  static constexpr int Vectors(int x_rows) { return x_rows == 1 ? 4 : 2; }  // as many sums as registers hold
   struct Vector {
     __m256 v;
   };
   __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
-  __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
   // Of the low nibble of each lane.
   BELLHOP_INLINE __m256 FromLanes(__m256i codes) const {
     const __m256i sign =
         _mm256_and_si256(_mm256_slli_epi32(codes, 28), _mm256_set1_epi32(static_cast<int>(0x80000000u)));
     return _mm256_or_ps(_mm256_permutevar8x32_ps(table, codes), _mm256_castsi256_ps(sign));
   }
-  BELLHOP_INLINE Vector Codes(const uint8_t* p) const {
-    return {FromLanes(_mm256_srlv_epi32(_mm256_set1_epi32(LoadAs<int32_t>(p)), shift))};
+  template <int kVectors>
+  BELLHOP_INLINE void Codes(const uint8_t* p, Vector* code) const {
+    const NibbleLookup lookup{kFp4Bytes};
+    const __m256i bytes =
+        kVectors == 4 ? _mm256_broadcastsi128_si256(Load16(p)) : _mm256_set1_epi64x(LoadAs<int64_t>(p));
+    const __m256i rows = _mm256_srlv_epi64(bytes, _mm256_setr_epi64x(0, 0, 4, 4));
+    __m256i first, second;
+    lookup.Words(_mm256_and_si256(rows, _mm256_set1_epi8(15)), &first, &second);
+    code[0] = {LowFour(first)};
+    code[1] = {HighFour(first)};
+    if constexpr (kVectors == 4) {
+      code[2] = {LowFour(second)};
+      code[3] = {HighFour(second)};
+    }
   }
+  static BELLHOP_INLINE Vector Arrange(Vector v) { return {EvenFirst(v.v)}; }
+  static BELLHOP_INLINE Vector Restore(Vector v) { return {InTurns(v.v)}; }
   // Sixteen columns of one row, from bytes whose nibble at `bit` is the row's.
   BELLHOP_INLINE F32x16 FromBytes(const uint8_t* p, int bit) const {
     const __m128i count = _mm_cvtsi32_si128(bit);

@@ -24,6 +24,20 @@ namespace {
 
 #include "kernels/cpu/avx512/codebook_bytes_sources_body.inc"
 
+#include "kernels/cpu/avx512/few_products_body.inc"
+
+#include "kernels/cpu/dot_few_body.inc"
+
+#include "kernels/cpu/avx512/few_staged_body.inc"
+
+BELLHOP_STAGED_FEW_ROWS(kIQ2XXS);
+BELLHOP_STAGED_FEW_ROWS(kIQ2XS);
+BELLHOP_STAGED_FEW_ROWS(kIQ2S);
+BELLHOP_STAGED_FEW_ROWS(kIQ3XXS);
+BELLHOP_STAGED_FEW_ROWS(kIQ3S);
+BELLHOP_STAGED_FEW_ROWS(kIQ1S);
+BELLHOP_STAGED_FEW_ROWS(kIQ1M);
+
 }  // namespace
 }  // namespace bellhop::kernels::avx512
 

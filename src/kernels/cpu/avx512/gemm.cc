@@ -60,25 +60,27 @@ inline __m512i ZipPairs(F32x16 a, F32x16 b) {
 #include "kernels/cpu/gemm_zmm_body.inc"
 
 inline constexpr int64_t kGroupStride = kGemmGroup * 4;
+inline int64_t TermBytes(const FillArgs& args) { return kGemmTileRows * TileStride(args.weights->cols) * 4; }
 
 inline constexpr bool kModestIsFaster = true;
-template <bool kModest>
+template <Term kTerm>
 inline F32x16 Round(F32x16 x) {
-  return kModest ? RoundNormal(x) : RoundFlushed(x);
+  if constexpr (kTerm == Term::kRest) return RoundFlushed(Sub(x, RoundFlushed(x)));
+  return kTerm == Term::kModest ? RoundNormal(x) : RoundFlushed(x);
 }
-template <bool kModest>
+template <Term kTerm>
 inline void StoreGroup(uint8_t* out, F32x16 a, F32x16 b) {
   float* f = reinterpret_cast<float*>(out);
-  Store(f, Round<kModest>(a));
-  Store(f + 16, Round<kModest>(b));
+  Store(f, Round<kTerm>(a));
+  Store(f + 16, Round<kTerm>(b));
 }
 
 struct Tables {
   __m512 table[2];
 };
-template <bool kModest>
+template <Term kTerm>
 inline Tables MakeTables(F32x16 a, F32x16 b) {
-  return {{Round<kModest>(a).v, Round<kModest>(b).v}};
+  return {{Round<kTerm>(a).v, Round<kTerm>(b).v}};
 }
 // The permute ignores the bits above the nibble.
 inline void StoreLookedUp(uint8_t* out, __m512 table, __m512i first, __m512i second) {
@@ -117,11 +119,11 @@ inline void StoreInt4(uint8_t* out, __m512 table, const uint8_t* p) {
   StoreLookedUp(out, table, words(p), words(p + 8));
 }
 
-template <bool kModest>
+template <Term kTerm>
 BELLHOP_INLINE inline void FillInt4Groups(const uint8_t* codes, const float* scale, int64_t groups, int64_t per_scale,
                                           int64_t ahead, uint8_t* out) {
   const F32x16 values = FromI8(reinterpret_cast<const uint8_t*>(kSignedNibbles));
-  const auto table = [&](int64_t i) BELLHOP_INLINE { return Round<kModest>(Mul(values, Splat(scale[i]))).v; };
+  const auto table = [&](int64_t i) BELLHOP_INLINE { return Round<kTerm>(Mul(values, Splat(scale[i]))).v; };
   if (groups == 8 && per_scale == 1) {  // a block of columns
     ForEach<8>([&]<int g>() BELLHOP_INLINE {
       if constexpr (g % 4 == 0) PrefetchAhead(codes + 16 * g, ahead);
@@ -161,16 +163,16 @@ inline void FillInt4(const FillArgs& args) {
       KeepInMemory(scale);
       const int64_t groups = columns / kGemmGroup, per_scale = w.group / kGemmGroup;
       if (AreModest<false>(scale, static_cast<int>(count))) {
-        FillInt4Groups<true>(p + c / 2, scale, groups, per_scale, args.ahead, out + c * 4);
+        FillInt4Groups<Term::kModest>(p + c / 2, scale, groups, per_scale, args.ahead, out + c * 4);
       } else {
-        FillInt4Groups<false>(p + c / 2, scale, groups, per_scale, args.ahead, out + c * 4);
+        FillInt4Groups<Term::kRounded>(p + c / 2, scale, groups, per_scale, args.ahead, out + c * 4);
       }
     }
   }
 }
 
 inline void FillPlanar(const FillArgs& args) {
-  if (IsPlainInt4(*args.weights)) {
+  if (args.terms == 1 && IsPlainInt4(*args.weights)) {
     FillInt4(args);
   } else {
     FillRows(args);
@@ -190,12 +192,11 @@ inline void FillMultiply(const FillArgs* parts, int count, const GemmArgs& args)
   }
   ClearProducts(args);
   const auto columns_at = [&](int64_t c) { return args.k - c < kBlockColumns ? args.k - c : kBlockColumns; };
-  BlockFill fill(parts, count);
-  fill.Begin(0, kBlockColumns);
+  BlockFill fill(parts, count, args.k);
   for (int64_t c = 0; c < args.k; c += kBlockColumns) {
     fill.Fill();
     const int64_t next = c + kBlockColumns;
-    if (next < args.k) fill.Begin(next, columns_at(next));
+    if (next < args.k) fill.Next();
     const FlushDenormals flush;
     AddColumns(ColumnsOf(args, c, columns_at(c)));
   }

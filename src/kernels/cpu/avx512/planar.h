@@ -123,19 +123,44 @@ struct PlanarSource<PlanarLayout::kInt8Sm80, kGroupElems> {
   }
 };
 
-#include "kernels/cpu/avx512/dot_few_body.inc"
+// Elements 0, 8, 1, 9, ...; and back.
+inline F32x16 Interleave(F32x16 v) {
+  return {_mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), v.v)};
+}
+inline F32x16 Deinterleave(F32x16 v) {
+  return {_mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), v.v)};
+}
 
-#include "kernels/cpu/avx512/planar_few_body.inc"
+#include "kernels/cpu/avx512/few_products_body.inc"
 
-// Sixteen rows of a K-major column: eight bytes.
+#include "kernels/cpu/dot_few_body.inc"
+
+#include "kernels/cpu/planar_few_body.inc"
+
+#include "kernels/cpu/avx512/planar_steps_body.inc"
+
+#include "kernels/cpu/avx512/band_steps_body.inc"
+
+#include "kernels/cpu/avx512/planar_band_body.inc"
+
+BELLHOP_PLANAR_STEP_LOOPS(PlanarStepLoops);
+
+// Sixteen rows of a K-major column to a vector: eight bytes, in the order of Interleave.
 struct Fp4Rows {
-  static constexpr int kRows = 16, kLanes = 16;
+  static constexpr int kLanes = 16;
+  static constexpr int Vectors(int) { return 4; }
   using Vector = F32x16;
   __m512 table = _mm512_load_ps(kFp4Table);
-  __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-  BELLHOP_INLINE Vector Codes(const uint8_t* p) const {
-    return {_mm512_permutexvar_ps(_mm512_srlv_epi32(TwoDwords(p, p + 4), shift), table)};
+  __m512i shift = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
+  template <int kVectors>
+  BELLHOP_INLINE void Codes(const uint8_t* p, Vector* code) const {
+    ForEach<kVectors>([&]<int v>() BELLHOP_INLINE {
+      const __m512i eight = _mm512_set1_epi64(LoadAs<int64_t>(p + 8 * v));
+      code[v] = {_mm512_permutexvar_ps(_mm512_srlv_epi64(eight, shift), table)};
+    });
   }
+  static BELLHOP_INLINE Vector Arrange(Vector v) { return Interleave(v); }
+  static BELLHOP_INLINE Vector Restore(Vector v) { return Deinterleave(v); }
   // Sixteen columns of one row, from bytes whose nibble at `bit` is the row's.
   BELLHOP_INLINE F32x16 FromBytes(const uint8_t* p, int bit) const {
     return {_mm512_permutexvar_ps(_mm512_srl_epi32(WidenBytes(p), _mm_cvtsi32_si128(bit)), table)};
