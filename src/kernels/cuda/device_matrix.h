@@ -40,9 +40,43 @@ constexpr TileGeometry Tiles(quant::WeightFormat format) {
     case WeightFormat::kQ4K: return {256, 2304};
     case WeightFormat::kQ6K: return {256, 3360};
     case WeightFormat::kIQ3XXS: return {256, 1568};
+    case WeightFormat::kInt3: return {128, 832};
     default: return {};
   }
 }
+
+// The format of the tiles that a matrix of `format` becomes.
+constexpr quant::WeightFormat TileFormatOf(quant::WeightFormat format) {
+  using quant::WeightFormat;
+  switch (format) {
+    case WeightFormat::kInt4: return WeightFormat::kQ4_0;
+    case WeightFormat::kInt8: return WeightFormat::kQ8_0;
+    case WeightFormat::kMxfp4Planar: return WeightFormat::kMXFP4;
+    default: return format;
+  }
+}
+
+// Bits of a code in planar rows that can become tiles; 0: other formats.
+constexpr int PlanarBits(quant::WeightFormat format) {
+  using quant::WeightFormat;
+  switch (format) {
+    case WeightFormat::kInt4:
+    case WeightFormat::kMxfp4Planar: return 4;
+    case WeightFormat::kInt3: return 3;
+    case WeightFormat::kInt8: return 8;
+    default: return 0;
+  }
+}
+// Columns that share a scale in the tiles: scale groups must be multiples.
+constexpr int TileScaleColumns(quant::WeightFormat format) { return format == quant::WeightFormat::kInt3 ? 64 : 32; }
+
+// A planar matrix where it lies, beside its codes (DeviceMatrix::row_bytes): f16 scales, bytes of MXFP4.
+struct PlanarRows {
+  quant::WeightFormat format = quant::WeightFormat::kF32;
+  int32_t group = 0;  // columns per scale; 0: no planar matrix
+  int64_t scale_row_bytes = 0;
+  constexpr int scale_bytes() const { return format == quant::WeightFormat::kMxfp4Planar ? 1 : 2; }
+};
 
 struct DeviceMatrix {
   const uint8_t* data = nullptr;
@@ -50,7 +84,8 @@ struct DeviceMatrix {
   MatrixLayout layout = MatrixLayout::kTiles;
   int32_t rows = 0, cols = 0;
   int32_t chunks = 0;           // of a tile, kTiles
-  int64_t row_bytes = 0;        // kFile
+  int64_t row_bytes = 0;        // kFile; of the host's rows, which fetches read
+  PlanarRows planar;            // of the host
   const float* bias = nullptr;  // [rows], device memory; null: none
   float scale = 1;              // on the product, before the bias
 

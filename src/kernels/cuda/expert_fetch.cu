@@ -24,7 +24,8 @@ constexpr int kPiece = 16;
 // that are copied together.
 struct MatrixPlan {
   DeviceMatrix w;
-  int64_t offset = 0;       // in a slot
+  int64_t offset = 0;  // in a slot
+  int32_t chunk_cols = 0;
   int32_t chunk_bytes = 0;  // of a file row
   int32_t first_tile = 0, tiles = 0;
   int32_t first_chunk = 0, chunks = 0;
@@ -48,13 +49,62 @@ struct FetchPlan {
   }
 };
 
-struct Unit {
-  const uint8_t* from = nullptr;  // of the first row
-  uint8_t* matrix = nullptr;      // in the staging slot
-  int32_t which = 0, tile = 0, rows = 0;
-  int32_t first_chunk = 0, chunks = 0;
-  int64_t bytes = 0;  // of a row
+// Bytes behind the last multiple of a piece.
+__device__ __forceinline__ int Shift(const uint8_t* p) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(p) % kPiece);
+}
+// Room for a row that begins anywhere in its first piece. An odd number of pieces, for the banks.
+__host__ __device__ constexpr int64_t Pitch(int64_t bytes) { return ((bytes + 2 * kPiece - 2) / kPiece | 1) * kPiece; }
+
+// Rows of one plane, on the host and in a stage.
+struct PlaneRows {
+  const uint8_t* from = nullptr;  // of the first; null: the matrix has no such plane
+  int64_t stride = 0, bytes = 0;  // from one row to the next; of a row
+  int32_t count = 0;
+  bool whole = false;  // one piece of memory
+
+  __device__ int64_t StageBytes() const { return whole ? Pitch(count * stride) : count * Pitch(bytes); }
+  // Starts the copy of their pieces to shared memory.
+  __device__ void Load(uint8_t* stage) const {
+    if (from == nullptr) return;
+    const int segments = whole ? 1 : count;
+    const int64_t segment_bytes = whole ? count * stride : bytes, pitch = Pitch(segment_bytes);
+    const int pieces = static_cast<int>(pitch / kPiece);
+    for (int i = static_cast<int>(threadIdx.x); i < segments * pieces; i += kThreads) {
+      const int segment = i / pieces, piece = i % pieces;
+      const uint8_t* const first = from + segment * stride;
+      const int shift = Shift(first);
+      if (piece * kPiece >= shift + segment_bytes) continue;
+      __pipeline_memcpy_async(stage + segment * pitch + piece * kPiece, first - shift + piece * kPiece, kPiece);
+    }
+  }
+  __device__ __forceinline__ const uint8_t* Staged(const uint8_t* stage, int row) const {
+    if (whole) return stage + Shift(from) + row * stride;
+    return stage + row * Pitch(bytes) + Shift(from + row * stride);
+  }
 };
+
+struct Unit {
+  PlaneRows codes, scales;    // scales: of planar matrices
+  uint8_t* matrix = nullptr;  // in the staging slot
+  int32_t which = 0, tile = 0;
+  int32_t first_chunk = 0, chunks = 0;
+  int64_t first_col = 0, cols = 0;  // of the matrix
+
+  __device__ void Load(uint8_t* stage) const {
+    codes.Load(stage);
+    scales.Load(stage + codes.StageBytes());
+  }
+};
+
+// Bytes of the scales of some columns of a row, and where they begin.
+struct ScaleRange {
+  int64_t begin, bytes;
+};
+__host__ __device__ inline ScaleRange ScalesOf(const PlanarRows& planar, int64_t first_col, int64_t end_col) {
+  const int64_t begin = first_col / planar.group, end = (end_col + planar.group - 1) / planar.group;
+  return {begin * planar.scale_bytes(), (end - begin) * planar.scale_bytes()};
+}
 
 __device__ Unit UnitOf(const FetchPlan& plan, int index) {
   const MatrixPlan* const m = plan.matrices;
@@ -66,71 +116,62 @@ __device__ Unit UnitOf(const FetchPlan& plan, int index) {
   const MatrixPlan& p = m[unit.which];
   unit.tile = p.first_tile + in_expert / p.parts;
   const int part = in_expert % p.parts;
-  unit.rows = min(kTileRows, p.w.rows - unit.tile * kTileRows);
   unit.first_chunk = p.first_chunk + part * p.part_chunks;
   unit.chunks = min(p.part_chunks, p.first_chunk + p.chunks - unit.first_chunk);
-  const int64_t begin = int64_t{unit.first_chunk} * p.chunk_bytes;
-  unit.bytes = min(int64_t{unit.chunks} * p.chunk_bytes, p.w.row_bytes - begin);
+  unit.first_col = int64_t{unit.first_chunk} * p.chunk_cols;
+  unit.cols = min(int64_t{unit.chunks} * p.chunk_cols, p.w.cols - unit.first_col);
   const FetchSource& source = plan.sources[plan.misses.experts[staged]];
+  const int64_t first_row = int64_t{unit.tile} * kTileRows, begin = int64_t{unit.first_chunk} * p.chunk_bytes;
+  const int32_t rows = min(kTileRows, p.w.rows - unit.tile * kTileRows);
   const uint8_t* const file = unit.which == 0 ? source.gate : unit.which == 1 ? source.up : source.down;
-  unit.from = file + int64_t{unit.tile} * kTileRows * p.w.row_bytes + begin;
+  unit.codes = {file + first_row * p.w.row_bytes + begin, p.w.row_bytes,
+                min(int64_t{unit.chunks} * p.chunk_bytes, p.w.row_bytes - begin), rows, p.whole_rows};
+  if (p.w.planar.group > 0) {
+    const int64_t stride = p.w.planar.scale_row_bytes;
+    const uint8_t* const scales = unit.which == 0   ? source.gate_scales
+                                  : unit.which == 1 ? source.up_scales
+                                                    : source.down_scales;
+    const ScaleRange range = ScalesOf(p.w.planar, unit.first_col, unit.first_col + unit.cols);
+    unit.scales = {scales + first_row * stride + range.begin, stride, range.bytes, rows, p.whole_rows};
+  }
   unit.matrix = plan.staging.base + staged * plan.staging.slot_bytes + p.offset;
   return unit;
 }
 
-// Bytes behind the last multiple of a piece.
-__device__ __forceinline__ int Shift(const uint8_t* p) {
-  return static_cast<int>(reinterpret_cast<uintptr_t>(p) % kPiece);
-}
-// Room for a row that begins anywhere in its first piece. An odd number of pieces, for the banks.
-__host__ __device__ constexpr int64_t Pitch(int64_t bytes) { return ((bytes + 2 * kPiece - 2) / kPiece | 1) * kPiece; }
-
-// Starts the copy of a unit's pieces to shared memory.
-__device__ void StartLoad(const FetchPlan& plan, const Unit& unit, uint8_t* stage) {
-  const MatrixPlan& p = plan.matrices[unit.which];
-  const int segments = p.whole_rows ? 1 : unit.rows;
-  const int64_t bytes = p.whole_rows ? unit.rows * p.w.row_bytes : unit.bytes, pitch = Pitch(bytes);
-  const int pieces = static_cast<int>(pitch / kPiece);
-  for (int i = static_cast<int>(threadIdx.x); i < segments * pieces; i += kThreads) {
-    const int segment = i / pieces, piece = i % pieces;
-    const uint8_t* const from = unit.from + segment * p.w.row_bytes;
-    const int shift = Shift(from);
-    if (piece * kPiece >= shift + bytes) continue;
-    __pipeline_memcpy_async(stage + segment * pitch + piece * kPiece, from - shift + piece * kPiece, kPiece);
-  }
-}
-
-// A row of a unit in shared memory.
-__device__ __forceinline__ const uint8_t* StagedRow(const MatrixPlan& p, const Unit& unit, const uint8_t* stage,
-                                                    int row) {
-  if (p.whole_rows) return stage + Shift(unit.from) + row * p.w.row_bytes;
-  return stage + row * Pitch(unit.bytes) + Shift(unit.from + row * p.w.row_bytes);
-}
-
 template <WeightFormat F>
 __device__ __noinline__ void PackUnit(const MatrixPlan& p, const Unit& unit, const uint8_t* stage) {
-  constexpr int kBytes = Tiles(F).chunk_bytes;
+  constexpr int kBytes = Tiles(TileFormatOf(F)).chunk_bytes;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   auto row = [&](int i) {
-    return tile_pack::Source{i < unit.rows ? StagedRow(p, unit, stage, i) : nullptr, unit.bytes};
+    tile_pack::Source source;
+    if (i >= unit.codes.count) return source;
+    source.row = unit.codes.Staged(stage, i);
+    source.bytes = unit.codes.bytes;
+    if (PlanarBits(F) > 0) {
+      source.scales = unit.scales.Staged(stage + unit.codes.StageBytes(), i);
+      source.group = p.w.planar.group;
+      source.in_group = static_cast<int32_t>(unit.first_col % source.group);
+      source.cols = unit.cols;
+    }
+    return source;
   };
   uint8_t* const to = unit.matrix + (int64_t{unit.tile} * p.w.chunks + unit.first_chunk) * kBytes;
   for (int c = warp; c < unit.chunks; c += kWarps) tile_pack::PackTileChunk<F>(row, c, lane, to + int64_t{c} * kBytes);
 }
 
 __device__ void CopyUnit(const MatrixPlan& p, const Unit& unit, const uint8_t* stage) {
-  for (int row = 0; row < unit.rows; ++row) {
-    const uint8_t* const from = StagedRow(p, unit, stage, row);
+  for (int row = 0; row < unit.codes.count; ++row) {
+    const uint8_t* const from = unit.codes.Staged(stage, row);
     uint8_t* const to = unit.matrix + (int64_t{unit.tile} * kTileRows + row) * p.w.row_bytes +
                         int64_t{unit.first_chunk} * p.chunk_bytes;
-    for (int64_t i = threadIdx.x; i < unit.bytes; i += kThreads) to[i] = from[i];
+    for (int64_t i = threadIdx.x; i < unit.codes.bytes; i += kThreads) to[i] = from[i];
   }
 }
 
 __device__ void Unpack(const FetchPlan& plan, const Unit& unit, const uint8_t* stage) {
   const MatrixPlan& p = plan.matrices[unit.which];
   if (p.w.layout == MatrixLayout::kFile) return CopyUnit(p, unit, stage);
-  switch (p.w.format) {
+  switch (p.w.planar.group > 0 ? p.w.planar.format : p.w.format) {
     case WeightFormat::kF32: return PackUnit<WeightFormat::kF32>(p, unit, stage);
     case WeightFormat::kF16: return PackUnit<WeightFormat::kF16>(p, unit, stage);
     case WeightFormat::kBF16: return PackUnit<WeightFormat::kBF16>(p, unit, stage);
@@ -140,6 +181,10 @@ __device__ void Unpack(const FetchPlan& plan, const Unit& unit, const uint8_t* s
     case WeightFormat::kQ4K: return PackUnit<WeightFormat::kQ4K>(p, unit, stage);
     case WeightFormat::kQ6K: return PackUnit<WeightFormat::kQ6K>(p, unit, stage);
     case WeightFormat::kIQ3XXS: return PackUnit<WeightFormat::kIQ3XXS>(p, unit, stage);
+    case WeightFormat::kInt4: return PackUnit<WeightFormat::kInt4>(p, unit, stage);
+    case WeightFormat::kInt3: return PackUnit<WeightFormat::kInt3>(p, unit, stage);
+    case WeightFormat::kInt8: return PackUnit<WeightFormat::kInt8>(p, unit, stage);
+    case WeightFormat::kMxfp4Planar: return PackUnit<WeightFormat::kMxfp4Planar>(p, unit, stage);
     default: return;
   }
 }
@@ -165,13 +210,13 @@ __global__ void __launch_bounds__(kThreads) FetchKernel(FetchPlan plan) {
   int index = from(static_cast<int>(blockIdx.x));
   if (index >= total) return;
   Unit unit = UnitOf(plan, index), next;
-  StartLoad(plan, unit, stages);
+  unit.Load(stages);
   __pipeline_commit();
   for (int stage = 0; index < total; stage ^= 1) {
     index = from(index + step);
     if (index < total) {
       next = UnitOf(plan, index);
-      StartLoad(plan, next, stages + (stage ^ 1) * kStageBytes);
+      next.Load(stages + (stage ^ 1) * kStageBytes);
     }
     __pipeline_commit();
     __pipeline_wait_prior(1);
@@ -192,18 +237,29 @@ bool Cut(const DeviceMatrix& w, int64_t offset, int32_t begin, int32_t end, int3
   const bool packed = w.layout == MatrixLayout::kTiles;
   const int32_t chunk_cols = packed ? tiles.chunk_cols : InnerStep(w);
   if (chunk_cols == 0 || w.cols == 0 || (!packed && w.row_bytes * chunk_cols % w.cols != 0)) return false;
-  p.chunk_bytes = packed ? tiles.chunk_bytes / kTileRows : static_cast<int32_t>(w.row_bytes * chunk_cols / w.cols);
+  p.chunk_cols = chunk_cols;
+  p.chunk_bytes = w.planar.group > 0 ? chunk_cols * PlanarBits(w.planar.format) / 8
+                  : packed           ? tiles.chunk_bytes / kTileRows
+                                     : static_cast<int32_t>(w.row_bytes * chunk_cols / w.cols);
   if (begin % kTileRows != 0 || first % chunk_cols != 0 || begin >= end || first >= last) return false;
   if ((end < w.rows && end % kTileRows != 0) || (last < w.cols && last % chunk_cols != 0)) return false;
   p.first_tile = begin / kTileRows;
   p.tiles = (end + kTileRows - 1) / kTileRows - p.first_tile;
   p.first_chunk = first / chunk_cols;
   p.chunks = (last + chunk_cols - 1) / chunk_cols - p.first_chunk;
-  p.whole_rows = first == 0 && last == w.cols && Pitch(kTileRows * w.row_bytes) <= kStageBytes;
+  const int64_t scale_row_bytes = w.planar.group > 0 ? w.planar.scale_row_bytes : 0;
+  p.whole_rows = first == 0 && last == w.cols &&
+                 Pitch(kTileRows * w.row_bytes) + Pitch(kTileRows * scale_row_bytes) <= kStageBytes;
   p.part_chunks = p.chunks;
   if (!p.whole_rows) {
+    // Of a unit of so many chunks, wherever it begins.
+    auto stage_bytes = [&](int32_t chunks) {
+      int64_t bytes = Pitch(int64_t{chunks} * p.chunk_bytes);
+      if (w.planar.group > 0) bytes += Pitch(ScalesOf(w.planar, 0, chunks * chunk_cols + w.planar.group).bytes);
+      return kTileRows * bytes;
+    };
     int32_t most = p.chunks;
-    while (most > 0 && kTileRows * Pitch(int64_t{most} * p.chunk_bytes) > kStageBytes) --most;
+    while (most > 0 && stage_bytes(most) > kStageBytes) --most;
     if (most == 0) return false;
     const int32_t parts = (p.chunks + most - 1) / most;
     p.part_chunks = (p.chunks + parts - 1) / parts;

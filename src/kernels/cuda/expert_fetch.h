@@ -11,15 +11,16 @@
 namespace bellhop::kernels {
 
 // An expert's matrices in registered or pinned host memory at the device's addresses: file rows one behind the other,
-// at any alignment. What is read are pieces of 16 bytes at multiples of 16, so nothing outside of the pages that hold a
-// byte of the matrix.
+// at any alignment; of planar matrices the codes' rows and, elsewhere, those of the scales. What is read are pieces of
+// 16 bytes at multiples of 16, so nothing outside of the pages that hold a byte of the matrix.
 struct FetchSource {
   const uint8_t *gate = nullptr, *up = nullptr, *down = nullptr;
+  const uint8_t *gate_scales = nullptr, *up_scales = nullptr, *down_scales = nullptr;
 };
 
 struct FetchArgs {
   const FetchSource* sources = nullptr;  // [experts] of the layer, device memory
-  DeviceMatrix gate, up, down;           // of every expert; row_bytes: of file rows, in either layout; no data
+  DeviceMatrix gate, up, down;           // of every expert; no data
   StagedMisses misses;
   StagingBank staging;
   InnerRange inner;

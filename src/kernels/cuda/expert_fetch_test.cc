@@ -25,14 +25,16 @@ class ExpertFetchTest : public GpuTest {
   const FetchSource* Sources(const HostExperts& experts) {
     std::vector<FetchSource> sources;
     uint64_t shift = 1;
-    auto pin = [&](const HostMatrix& m) {
-      uint8_t* const to = rig().Pinned(m.file.size() + 64) + shift;
+    auto pin = [&](const std::vector<uint8_t>& plane) {
+      uint8_t* const to = rig().Pinned(plane.size() + 64) + shift;
       shift = (shift + 6) % 32;
-      std::memcpy(to, m.file.data(), m.file.size());
+      std::copy(plane.begin(), plane.end(), to);
       return to;
     };
     for (size_t e = 0; e < experts.gate.size(); ++e) {
-      sources.push_back({pin(experts.gate[e]), pin(experts.up[e]), pin(experts.down[e])});
+      const HostMatrix &gate = experts.gate[e], &up = experts.up[e], &down = experts.down[e];
+      sources.push_back(
+          {pin(gate.file), pin(up.file), pin(down.file), pin(gate.scales), pin(up.scales), pin(down.scales)});
     }
     return rig().Upload(sources);
   }
@@ -67,7 +69,7 @@ class ExpertFetchTest : public GpuTest {
       for (int64_t r = first_row; r < end_row; ++r) copy(r * m.row_bytes + begin, end - begin);
       return;
     }
-    const int64_t chunk_bytes = Tiles(m.format).chunk_bytes;
+    const int64_t chunk_bytes = Tiles(d.format).chunk_bytes;
     for (int64_t tile = first_row / kTileRows; tile * kTileRows < end_row; ++tile) {
       for (int64_t c = first_col / step; c * step < end_col; ++c)
         copy((tile * d.chunks + c) * chunk_bytes, chunk_bytes);
@@ -196,6 +198,12 @@ TEST_F(ExpertFetchTest, StagedBytesAreThoseOfPackedTiles) {
     ExpectFetch(Shape(format, format, 75, 41), all);
     ExpectFetch(Shape(format, format, 1500, 33), all);
   }
+  for (const WeightFormat format :
+       {WeightFormat::kInt4, WeightFormat::kInt3, WeightFormat::kInt8, WeightFormat::kMxfp4Planar}) {
+    ExpectFetch(Shape(format, format, 96, 160), all);
+    ExpectFetch(Shape(format, format, 352, 640), all);
+    ExpectFetch(Shape(format, format, 8224, 96), all);  // rows that are cut
+  }
   // As they lie.
   ExpectFetch(Shape(WeightFormat::kQ5K, WeightFormat::kQ5_0, 512, 96), all);
   ExpectFetch(Shape(WeightFormat::kIQ4NL, WeightFormat::kIQ4XS, 4128, 256), all);
@@ -216,6 +224,9 @@ TEST_F(ExpertFetchTest, AnInnerRangeIsFetchedAlone) {
     ExpectFetch(Shape(WeightFormat::kQ4K, WeightFormat::kQ6K, 512, 768), inner);
     ExpectFetch(Shape(WeightFormat::kIQ3XXS, WeightFormat::kBF16, 256, 777), inner);
     ExpectFetch(Shape(WeightFormat::kIQ4XS, WeightFormat::kQ5_1, 256, 544), inner);
+    ExpectFetch(Shape(WeightFormat::kInt4, WeightFormat::kInt3, 160, 768), inner);
+    ExpectFetch(Shape(WeightFormat::kInt3, WeightFormat::kInt8, 192, 672), inner);
+    ExpectFetch(Shape(WeightFormat::kInt8, WeightFormat::kInt4, 96, 544), inner);
   }
 }
 
@@ -250,7 +261,7 @@ TEST_F(ExpertFetchTest, ALayerWithMissesHasTheResultsOfAResidentOne) {
   const auto nothing = [](const RouterArgs&) {};
   for (const auto& [gate, down] :
        {std::pair{WeightFormat::kMXFP4, WeightFormat::kMXFP4}, std::pair{WeightFormat::kQ4K, WeightFormat::kQ6K},
-        std::pair{WeightFormat::kQ5K, WeightFormat::kIQ4NL}}) {
+        std::pair{WeightFormat::kQ5K, WeightFormat::kIQ4NL}, std::pair{WeightFormat::kInt4, WeightFormat::kInt3}}) {
     LayerShape shape = Shape(gate, down, 512, 256);
     shape.experts = 12;
     shape.used = 3;

@@ -87,6 +87,9 @@ TEST_F(ExpertsTest, FormatsOfEveryKind) {
       {WeightFormat::kBF16, WeightFormat::kBF16, WeightFormat::kF16, 100, 72},
       {WeightFormat::kF16, WeightFormat::kF16, WeightFormat::kBF16, 72, 100},
       {WeightFormat::kF32, WeightFormat::kF32, WeightFormat::kF32, 48, 80},
+      {WeightFormat::kInt4, WeightFormat::kInt4, WeightFormat::kInt8, 96, 160},
+      {WeightFormat::kInt3, WeightFormat::kInt3, WeightFormat::kInt3, 160, 640},
+      {WeightFormat::kInt8, WeightFormat::kMxfp4Planar, WeightFormat::kInt4, 320, 96},
       // Chosen while they run: no tiles, or several formats.
       {WeightFormat::kQ5K, WeightFormat::kQ5K, WeightFormat::kQ5_0, 256, 96},
       {WeightFormat::kIQ4XS, WeightFormat::kQ4K, WeightFormat::kIQ4NL, 256, 64},

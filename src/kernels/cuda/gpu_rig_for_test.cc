@@ -86,7 +86,40 @@ void GpuRig::FreeMemory() {
   pinned_.clear();
 }
 
+namespace {
+
+HostMatrix RandomPlanarMatrix(quant::WeightFormat format, int32_t rows, int32_t cols, uint64_t seed) {
+  const bool fp4 = format == quant::WeightFormat::kMxfp4Planar;
+  const int32_t least = TileScaleColumns(format);
+  const quant::MatrixSpec spec{.format = format,
+                               .rows = rows,
+                               .cols = cols,
+                               .scale_type = fp4 ? quant::ScaleType::kE8M0 : quant::ScaleType::kF16,
+                               .group = fp4 || cols % 3 != 0 ? least : 2 * least};
+  EXPECT_TRUE(quant::CheckSpec(spec).ok()) << quant::CheckSpec(spec).ToString();
+  const quant::OwnedMatrix made = quant::RandomMatrix(spec, seed);
+  const auto plane = [&](size_t p, int64_t* row_bytes) {
+    const quant::QuantPlane& from = made.view.planes[p];
+    *row_bytes = from.row_bytes;
+    const auto* const begin = reinterpret_cast<const uint8_t*>(from.data);
+    return std::vector<uint8_t>(begin, begin + rows * from.row_bytes);
+  };
+  HostMatrix m;
+  m.format = format;
+  m.rows = rows;
+  m.cols = cols;
+  m.file = plane(quant::kCodesPlane, &m.row_bytes);
+  m.planar = {.format = format, .group = spec.group};
+  m.scales = plane(quant::kScalesPlane, &m.planar.scale_row_bytes);
+  m.weights.resize(Size(int64_t{rows} * cols));
+  for (int32_t r = 0; r < rows; ++r) quant::DecodeRow(made.view, r, m.weights.data() + int64_t{r} * cols);
+  return m;
+}
+
+}  // namespace
+
 HostMatrix RandomHostMatrix(quant::WeightFormat format, int32_t rows, int32_t cols, uint64_t seed) {
+  if (PlanarBits(format) > 0) return RandomPlanarMatrix(format, rows, cols, seed);
   HostMatrix m;
   m.format = format;
   m.rows = rows;
@@ -104,18 +137,19 @@ HostMatrix RandomHostMatrix(quant::WeightFormat format, int32_t rows, int32_t co
 }
 
 MatrixLayout UsualLayout(quant::WeightFormat format) {
-  return Tiles(format).chunk_cols == 0 ? MatrixLayout::kFile : MatrixLayout::kTiles;
+  return Tiles(TileFormatOf(format)).chunk_cols == 0 ? MatrixLayout::kFile : MatrixLayout::kTiles;
 }
 
 DeviceMatrix Describe(const HostMatrix& m, MatrixLayout layout) {
   DeviceMatrix d;
-  d.format = m.format;
+  d.format = TileFormatOf(m.format);
   d.layout = layout;
   d.rows = m.rows;
   d.cols = m.cols;
   d.row_bytes = m.row_bytes;
+  d.planar = m.planar;
   if (layout == MatrixLayout::kTiles) {
-    d.chunks = static_cast<int32_t>(CeilDiv(m.cols, Tiles(m.format).chunk_cols));
+    d.chunks = static_cast<int32_t>(CeilDiv(m.cols, Tiles(d.format).chunk_cols));
   }
   return d;
 }
@@ -130,6 +164,9 @@ void Place(GpuRig& rig, const HostMatrix& m, MatrixLayout layout, uint8_t* to) {
   const PackArgs pack{.format = m.format,
                       .from = rig.Upload(m.file),
                       .row_bytes = m.row_bytes,
+                      .scales = m.scales.empty() ? nullptr : rig.Upload(m.scales),
+                      .scale_row_bytes = m.planar.scale_row_bytes,
+                      .scale_group = m.planar.group,
                       .rows = m.rows,
                       .cols = m.cols,
                       .to = to};

@@ -79,13 +79,15 @@ class GpuTest : public testing::Test {
   std::unique_ptr<GpuRig> rig_;
 };
 
-// A matrix of a GGUF format with moderate random weights.
+// A matrix with moderate random weights, of a GGUF format or a planar one that becomes tiles.
 struct HostMatrix {
   quant::WeightFormat format = quant::WeightFormat::kF32;
   int32_t rows = 0, cols = 0;
   int64_t row_bytes = 0;
-  std::vector<uint8_t> file;   // [rows][row_bytes]
-  std::vector<float> weights;  // [rows][cols]
+  std::vector<uint8_t> file;  // [rows][row_bytes]; of planar formats the codes
+  PlanarRows planar;
+  std::vector<uint8_t> scales;  // planar formats: [rows][planar.scale_row_bytes]
+  std::vector<float> weights;   // [rows][cols]
 };
 HostMatrix RandomHostMatrix(quant::WeightFormat format, int32_t rows, int32_t cols, uint64_t seed);
 

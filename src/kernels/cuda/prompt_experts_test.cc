@@ -433,6 +433,13 @@ TEST_F(PromptExpertsTest, Formats) {
   c.staged = 1;
   c.activation = DeviceActivation::kGeGlu;
   Run(c);
+  c = Of("planar", WeightFormat::kInt3);
+  c.down = WeightFormat::kInt4;
+  c.inner = 160;
+  c.experts = 5;
+  c.used = 2;
+  c.staged = 1;
+  Run(c);
   c = Of("halves with tails", WeightFormat::kF16);
   c.inner = 83;
   c.hidden = 212;

@@ -47,6 +47,7 @@ cudaError_t LaunchSimpleProduct(const PromptProduct& p, const cuda::LaunchQueue&
     case TileQ4_0::kFormat: return prompt_gemm::LaunchAs<TileQ4_0>(p, queue);
     case TileQ8_0::kFormat: return prompt_gemm::LaunchAs<TileQ8_0>(p, queue);
     case TileMxfp4::kFormat: return prompt_gemm::LaunchAs<TileMxfp4>(p, queue);
+    case TileInt3::kFormat: return prompt_gemm::LaunchAs<TileInt3>(p, queue);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -127,6 +127,7 @@ __device__ __noinline__ void ReadChunk(const DeviceMatrix& w, const uint8_t* dat
     BELLHOP_TILE(TileMxfp4, none)
     BELLHOP_TILE(TileQ4K, none)
     BELLHOP_TILE(TileQ6K, none)
+    BELLHOP_TILE(TileInt3, none)
     BELLHOP_TILE(TileIq3Xxs, tables)
 #undef BELLHOP_TILE
     default: break;

@@ -24,6 +24,10 @@ std::vector<ProductCase> AllCases() {
   if (UsualLayout(WeightFormat::F) == MatrixLayout::kTiles) cases.push_back({WeightFormat::F, MatrixLayout::kTiles});
 #include "kernels/block_decode.def"
 #undef BELLHOP_BLOCK_FORMAT
+  for (const WeightFormat planar :
+       {WeightFormat::kInt4, WeightFormat::kInt3, WeightFormat::kInt8, WeightFormat::kMxfp4Planar}) {
+    cases.push_back({planar, MatrixLayout::kTiles});
+  }
   return cases;
 }
 

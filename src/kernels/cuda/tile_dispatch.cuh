@@ -78,6 +78,7 @@ struct TileWork<AnyFormat, kN> {
       BELLHOP_TILE(TileMxfp4, none)
       BELLHOP_TILE(TileQ4K, none)
       BELLHOP_TILE(TileQ6K, none)
+      BELLHOP_TILE(TileInt3, none)
       BELLHOP_TILE(TileIq3Xxs, tables)
 #undef BELLHOP_TILE
       default: break;
@@ -107,6 +108,7 @@ cudaError_t DispatchTileFormat(quant::WeightFormat format, const Fn& fn, const O
     case TileQ4K::kFormat: return fn.template operator()<TileQ4K>();
     case TileQ6K::kFormat: return fn.template operator()<TileQ6K>();
     case TileIq3Xxs::kFormat: return fn.template operator()<TileIq3Xxs>();
+    case TileInt3::kFormat: return fn.template operator()<TileInt3>();
     default: return other();
   }
 }

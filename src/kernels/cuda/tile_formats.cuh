@@ -266,6 +266,38 @@ struct TileIq3Xxs {
   }
 };
 
+// Codes of three bits, two and one apart, and a scale for 64 columns.
+struct TileInt3 {
+  static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kInt3;
+  static constexpr int kGroups = 4, kTerms = 1;
+  static constexpr bool kOneScale = true, kMins = false;
+  using Tables = NoTables;
+  struct Chunk {
+    uint4 low;   // two words a row, a word two groups
+    uint2 high;  // a word a row
+    uint32_t scales[2];
+  };
+  static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
+    const uint8_t* const scales = chunk + 768 + lane / 4 * 4;
+    return {Load16(chunk + lane * 16), Load8(chunk + 512 + lane * 8), {Load4(scales), Load4(scales + 32)}};
+  }
+  static __device__ __forceinline__ void Expand(const Chunk& c, int i, int, const Tables&, GroupFragment<1>* f) {
+    const __nv_bfloat162 zero = __floats2bfloat162_rn(132.0f, 132.0f);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const uint32_t low = Word(c.low, 2 * r + i / 2) >> (8 * (i % 2)), high = r == 0 ? c.high.x : c.high.y;
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        const int bit = 4 * i + pair;
+        const uint32_t top = bit < 2 ? high << (2 - bit) : high >> (bit - 2);
+        const uint32_t code = MaskOr<0x00030003, 0x43004300>(low >> (2 * pair)) | (top & 0x00040004u);
+        f->a[0][pair / 2][pair % 2 * 2 + r] = Bits(__hsub2(Pair(code), zero));
+      }
+      f->scale[0][r] = HalfBits(c.scales[r] >> (16 * (i / 2)));
+    }
+  }
+};
+
 // bf16 as it is, f16 as two terms, f32 as three.
 template <quant::WeightFormat F, int kBytes, int kSplit>
 struct TilePlain {

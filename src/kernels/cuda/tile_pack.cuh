@@ -1,4 +1,4 @@
-// From file rows to tiles: what a warp writes of a chunk. tile_formats.cuh reads it.
+// From file rows and planes to tiles: what a warp writes of a chunk. tile_formats.cuh reads it.
 #pragma once
 
 #include "kernels/cuda/device_matrix.h"
@@ -10,17 +10,42 @@ using quant::WeightFormat;
 
 // A row's bytes from its first packed chunk on. Rows (null) and bytes that the matrix does not have are zero.
 struct Source {
-  const uint8_t* row;
-  int64_t bytes;
+  const uint8_t* row = nullptr;
+  int64_t bytes = 0;
+  // Of planar rows: the scale of the first column and those behind it.
+  const uint8_t* scales = nullptr;
+  int32_t group = 1, in_group = 0;  // columns per scale; where in its group the first column is
+  int64_t cols = 0;                 // from the first on
 
   __device__ uint32_t Byte(int64_t at) const { return row != nullptr && at < bytes ? row[at] : 0u; }
   __device__ uint32_t Half(int64_t at) const { return Byte(at) | Byte(at + 1) << 8; }
   __device__ uint32_t Word(int64_t at) const { return Half(at) | Half(at + 2) << 16; }
+  // Of a column.
+  __device__ uint32_t ScaleHalf(int64_t col) const {
+    if (row == nullptr || col >= cols) return 0;
+    const uint8_t* const at = scales + (in_group + col) / group * 2;
+    return at[0] | static_cast<uint32_t>(at[1]) << 8;
+  }
+  __device__ uint32_t ScaleByte(int64_t col) const {
+    return row == nullptr || col >= cols ? 0u : scales[(in_group + col) / group];
+  }
 };
 
 // Four bytes of codes so that a word's pairs are those of the fragments: bytes 0, 2, 1, 3.
 __device__ inline uint32_t FourBytes(const Source& s, int64_t at) {
   return s.Byte(at) | s.Byte(at + 2) << 8 | s.Byte(at + 1) << 16 | s.Byte(at + 3) << 24;
+}
+
+// Planar nibbles of group i of a chunk of 128 columns as a word of the blocks' order: byte j of a block holds columns j
+// and 16 + j.
+__device__ inline uint32_t BlockNibbles(const Source& s, int c, int i, int t) {
+  auto nibble = [&](int e) { return s.Byte(int64_t{64} * c + e / 2) >> (4 * (e % 2)) & 15u; };
+  uint32_t w = 0;
+  for (int b = 0; b < 4; ++b) {
+    const int e = 32 * i + 4 * t + (b == 1 ? 2 : b == 2 ? 1 : b);
+    w |= (nibble(e) | nibble(e + 16) << 4) << (8 * b);
+  }
+  return w;
 }
 
 __device__ inline void Store16(uint8_t* to, const uint32_t (&w)[4]) {
@@ -100,6 +125,39 @@ __device__ void PackChunk(const Source& s, int c, int r, int g, int t, uint8_t* 
       reinterpret_cast<uint32_t*>(chunk + 1024 + 256 * r + g * 32)[2 * t + i] = s.Word(block + 66 + 4 * (2 * t + i));
     }
     if (t == 0) *reinterpret_cast<uint16_t*>(chunk + 1536 + 16 * r + g * 2) = static_cast<uint16_t>(s.Half(block));
+  } else if constexpr (F == WeightFormat::kInt4) {
+    for (int i = 0; i < 4; ++i) w[i] = BlockNibbles(s, c, i, t);
+    Store16(chunk + 512 * r + lane * 16, w);
+    reinterpret_cast<uint16_t*>(chunk + 1024 + 64 * r + g * 8)[t] =
+        static_cast<uint16_t>(s.ScaleHalf(int64_t{128} * c + 32 * t));
+  } else if constexpr (F == WeightFormat::kMxfp4Planar) {
+    for (int i = 0; i < 4; ++i) w[i] = BlockNibbles(s, c, i, t);
+    Store16(chunk + 512 * r + lane * 16, w);
+    (chunk + 1024 + 32 * r + g * 4)[t] = static_cast<uint8_t>(s.ScaleByte(int64_t{128} * c + 32 * t));
+  } else if constexpr (F == WeightFormat::kInt8) {
+    for (int i = 0; i < 4; ++i) w[i] = FourBytes(s, int64_t{64} * c + 16 * i + 4 * t);
+    Store16(chunk + 512 * r + lane * 16, w);
+    if (t < 2) {
+      reinterpret_cast<uint16_t*>(chunk + 1024 + 32 * r + g * 4)[t] =
+          static_cast<uint16_t>(s.ScaleHalf(int64_t{64} * c + 32 * t));
+    }
+  } else if constexpr (F == WeightFormat::kInt3) {
+    auto code = [&](int e) { return s.Half(int64_t{48} * c + 3 * e / 8) >> (3 * e % 8) & 7u; };
+    uint32_t low[2] = {}, high = 0;
+    for (int i = 0; i < 4; ++i) {
+      for (int pair = 0; pair < 4; ++pair) {
+        const int e = 32 * i + 16 * (pair / 2) + 4 * t + 2 * (pair % 2);
+        const uint32_t a = code(e), b = code(e + 1);
+        low[i / 2] |= ((a & 3u) | (b & 3u) << 16) << (8 * (i % 2) + 2 * pair);
+        high |= (a >> 2 | b >> 2 << 16) << (4 * i + pair);
+      }
+    }
+    *reinterpret_cast<uint2*>(chunk + lane * 16 + 8 * r) = make_uint2(low[0], low[1]);
+    *reinterpret_cast<uint32_t*>(chunk + 512 + lane * 8 + 4 * r) = high;
+    if (t < 2) {
+      reinterpret_cast<uint16_t*>(chunk + 768 + 32 * r + g * 4)[t] =
+          static_cast<uint16_t>(s.ScaleHalf(int64_t{128} * c + 64 * t));
+    }
   } else if constexpr (F == WeightFormat::kF32) {
     for (int v = 0; v < 2; ++v) {
       for (int i = 0; i < 4; ++i) w[i] = s.Word(4 * (32 * int64_t{c} + 16 * v + 4 * t + i));

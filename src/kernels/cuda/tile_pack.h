@@ -1,4 +1,4 @@
-// From file rows to tiles (device_matrix.h), on the device. CUDA builds alone.
+// From file rows or planes to tiles (device_matrix.h), on the device. CUDA builds alone.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,11 +9,15 @@
 namespace bellhop::kernels {
 
 struct PackArgs {
-  quant::WeightFormat format = quant::WeightFormat::kF32;
-  const uint8_t* from = nullptr;  // [rows][row_bytes], memory that the device reads
+  quant::WeightFormat format = quant::WeightFormat::kF32;  // of the rows
+  const uint8_t* from = nullptr;                           // [rows][row_bytes], memory that the device reads
   int64_t row_bytes = 0;
+  // Planar formats.
+  const uint8_t* scales = nullptr;  // [rows][scale_row_bytes]
+  int64_t scale_row_bytes = 0;
+  int32_t scale_group = 0;
   int32_t rows = 0, cols = 0;
-  uint8_t* to = nullptr;  // DeviceMatrixBytes, aligned to 16
+  uint8_t* to = nullptr;  // DeviceMatrixBytes of the tiles' format, aligned to 16
 };
 
 // cudaErrorInvalidValue for a format without tiles.

@@ -24,12 +24,18 @@ std::vector<TileCase> AllCases() {
   if (UsualLayout(WeightFormat::F) == MatrixLayout::kTiles) cases.push_back({WeightFormat::F, MatrixLayout::kTiles});
 #include "kernels/block_decode.def"
 #undef BELLHOP_BLOCK_FORMAT
+  for (const WeightFormat planar :
+       {WeightFormat::kInt4, WeightFormat::kInt3, WeightFormat::kInt8, WeightFormat::kMxfp4Planar}) {
+    cases.push_back({planar, MatrixLayout::kTiles});
+  }
   return cases;
 }
 
 // Whole blocks, and with them: one, a few, more than the warps of a block or than a warp asks for at once, chunks that
 // are not full.
 std::vector<int32_t> Columns(const TileCase& c) {
+  // Whole scale groups, or not.
+  if (quant::Traits(c.format).planar) return {32, 88, 96, 160, 352, 1312, 2336, 4640};
   const auto block = static_cast<int32_t>(quant::Traits(c.format).block_elems);
   switch (block) {
     case 1:
