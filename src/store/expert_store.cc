@@ -1,5 +1,8 @@
 #include "store/expert_store.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "quant/planar.h"
 #include "store/tensor_view.h"
 
@@ -59,6 +62,15 @@ Result<std::vector<float>> RoleBias(const Manifest& m, int32_t index, int64_t wi
 }  // namespace
 
 uint64_t ExpertView::bytes() const { return quant::ViewBytes(gate) + quant::ViewBytes(up) + quant::ViewBytes(down); }
+
+std::unique_ptr<ExpertStore> ExpertStore::FromViews(std::vector<std::vector<ExpertView>> layers) {
+  auto store = std::unique_ptr<ExpertStore>(new ExpertStore());
+  for (std::vector<ExpertView>& experts : layers) {
+    for (const ExpertView& expert : experts) store->inner_ = std::max(store->inner_, expert.down.cols);
+    store->layers_.push_back({.experts = std::move(experts), .gate_bias = {}, .up_bias = {}, .down_bias = {}});
+  }
+  return store;
+}
 
 Result<std::unique_ptr<ExpertStore>> ExpertStore::Create(const Manifest& m) {
   auto store = std::unique_ptr<ExpertStore>(new ExpertStore());

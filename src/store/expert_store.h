@@ -39,6 +39,8 @@ class ExpertStore {
   // Checks that every layer's tensors agree in shape with the hyper-parameters; errors name the tensor. The manifest
   // (and its mapped files) must outlive the store.
   static Result<std::unique_ptr<ExpertStore>> Create(const manifest::Manifest& manifest);
+  // Layers that come from no model file; what the views point into must outlive the store.
+  static std::unique_ptr<ExpertStore> FromViews(std::vector<std::vector<ExpertView>> layers);
 
   // Layers without routed experts have zero experts.
   int32_t experts(LayerId layer) const { return static_cast<int32_t>(layers_[layer.index()].experts.size()); }

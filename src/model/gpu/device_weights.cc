@@ -51,43 +51,36 @@ Status WeightUploader::Matrix(const quant::QuantView& view, uint8_t* to) {
   if (matrix.layout == kernels::MatrixLayout::kFile) {
     return Bytes(view.planes[0].data, row_bytes * static_cast<uint64_t>(view.rows), to);
   }
-  const int64_t tiles_at_once =
-      std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / (row_bytes * kernels::kTileRows)));
-  const int64_t rows_at_once = tiles_at_once * kernels::kTileRows;
-  const int64_t tile_bytes = int64_t{matrix.chunks} * kernels::Tiles(view.format).chunk_bytes;
-  if (row_bytes * kernels::kTileRows > kStagingBytes) {
+  const auto scale_row_bytes = static_cast<uint64_t>(matrix.planar.scale_row_bytes);
+  const uint64_t tile_rows_bytes = (row_bytes + scale_row_bytes) * kernels::kTileRows;
+  if (tile_rows_bytes > kStagingBytes) {
     return Unsupported("matrix rows of {} bytes: the GPU backend stages at most {}", row_bytes,
                        kStagingBytes / kernels::kTileRows);
   }
+  const int64_t rows_at_once = static_cast<int64_t>(kStagingBytes / tile_rows_bytes) * kernels::kTileRows;
+  const int64_t tile_bytes = int64_t{matrix.chunks} * kernels::Tiles(matrix.format).chunk_bytes;
   auto* const staging = reinterpret_cast<uint8_t*>(staging_.bytes().data());
   for (int64_t row = 0; row < view.rows; row += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, view.rows - row);
-    BELLHOP_TRY(Bytes(view.Row(row), row_bytes * static_cast<uint64_t>(rows), staging));
-    const kernels::PackArgs args{.format = view.format,
-                                 .from = staging,
-                                 .row_bytes = view.planes[0].row_bytes,
-                                 .rows = static_cast<int32_t>(rows),
-                                 .cols = matrix.cols,
-                                 .to = to + row / kernels::kTileRows * tile_bytes};
+    kernels::PackArgs args{.format = view.format,
+                           .from = staging,
+                           .row_bytes = view.planes[0].row_bytes,
+                           .rows = static_cast<int32_t>(rows),
+                           .cols = matrix.cols,
+                           .to = to + row / kernels::kTileRows * tile_bytes};
+    const uint64_t bytes = row_bytes * static_cast<uint64_t>(rows);
+    BELLHOP_TRY(Bytes(view.Row(row), bytes, staging));
+    if (matrix.planar.group > 0) {
+      const quant::QuantPlane& scales = view.planes[quant::kScalesPlane];
+      args.scales = staging + bytes;
+      args.scale_row_bytes = scales.row_bytes;
+      args.scale_group = view.group;
+      BELLHOP_TRY(
+          Bytes(scales.data + row * scales.row_bytes, scale_row_bytes * static_cast<uint64_t>(rows), staging + bytes));
+    }
     BELLHOP_CUDA_CHECK(&stream_->device(), kernels::LaunchPackTiles(args, stream_->queue()));
   }
   return Status();
-}
-
-kernels::DeviceMatrix DescribeMatrix(const quant::QuantView& view) {
-  kernels::DeviceMatrix matrix;
-  matrix.format = view.format;
-  matrix.rows = static_cast<int32_t>(view.rows);
-  matrix.cols = static_cast<int32_t>(view.cols);
-  matrix.row_bytes = view.planes[0].row_bytes;
-  const kernels::TileGeometry tiles = kernels::Tiles(view.format);
-  matrix.layout = tiles.chunk_cols == 0 ? kernels::MatrixLayout::kFile : kernels::MatrixLayout::kTiles;
-  if (tiles.chunk_cols > 0) matrix.chunks = (matrix.cols + tiles.chunk_cols - 1) / tiles.chunk_cols;
-  return matrix;
-}
-
-uint64_t DeviceBytes(const quant::QuantView& view) {
-  return kernels::DeviceMatrixBytes(view.format, view.rows, view.cols, view.planes[0].row_bytes);
 }
 
 Result<quant::QuantView> DenseWeights::View(const LinearSpec& spec) const {

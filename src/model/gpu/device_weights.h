@@ -13,6 +13,7 @@
 #include "kernels/cuda/device_matrix.h"
 #include "manifest/manifest.h"
 #include "model/gpu/device_arena.h"
+#include "model/gpu/device_layout.h"
 #include "model/spec.h"
 #include "quant/quant_view.h"
 
@@ -42,10 +43,6 @@ class WeightUploader {
   std::vector<cuda::Event> copied_;  // of each
   size_t half_ = 0;
 };
-
-// The matrix as kernels see it; data is not set.
-kernels::DeviceMatrix DescribeMatrix(const quant::QuantView& view);
-uint64_t DeviceBytes(const quant::QuantView& view);
 
 // The dense weights of a model: matrices in the order in which they are asked for. The uploader may be null while the
 // arena counts.

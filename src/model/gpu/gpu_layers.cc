@@ -358,12 +358,20 @@ Status SubmitAttention(const GpuLayer& layer, int32_t bucket, StepPart only, cud
   return Status();
 }
 
-Status SubmitLayer(const GpuLayer& layer, int32_t bucket, StepPart only, cuda::Device* device,
+Status SubmitMixer(const GpuLayer& layer, int32_t bucket, StepPart only, cuda::Device* device,
                    const cuda::LaunchQueue& queue) {
   const auto has = [only](StepPart part) { return only == StepPart::kAll || only == part; };
   if (has(StepPart::kQkv)) BELLHOP_CUDA_CHECK(device, kernels::LaunchMatVec(layer.qkv, bucket, queue));
   BELLHOP_TRY(SubmitAttention(layer, bucket, only, device, queue));
   if (has(StepPart::kOutput)) BELLHOP_CUDA_CHECK(device, kernels::LaunchMatVec(layer.output, bucket, queue));
+  return Status();
+}
+
+}  // namespace
+
+Status SubmitFeedForward(const GpuLayer& layer, int32_t bucket, StepPart only, cuda::Device* device,
+                         const cuda::LaunchQueue& queue) {
+  const auto has = [only](StepPart part) { return only == StepPart::kAll || only == part; };
   if (layer.router && has(StepPart::kRouter)) {
     BELLHOP_CUDA_CHECK(device, kernels::LaunchRouter(*layer.router, bucket, queue));
   }
@@ -383,13 +391,14 @@ Status SubmitLayer(const GpuLayer& layer, int32_t bucket, StepPart only, cuda::D
   return Status();
 }
 
-}  // namespace
-
 Status SubmitStep(const GpuLayers& model, int32_t bucket, bool with_head, StepPart only, cuda::Device* device,
                   const cuda::LaunchQueue& queue) {
   const auto has = [only](StepPart part) { return only == StepPart::kAll || only == part; };
   if (has(StepPart::kBegin)) BELLHOP_CUDA_CHECK(device, kernels::LaunchBeginDecode(model.begin, bucket, queue));
-  for (const GpuLayer& layer : model.layers) BELLHOP_TRY(SubmitLayer(layer, bucket, only, device, queue));
+  for (const GpuLayer& layer : model.layers) {
+    BELLHOP_TRY(SubmitMixer(layer, bucket, only, device, queue));
+    BELLHOP_TRY(SubmitFeedForward(layer, bucket, only, device, queue));
+  }
   if (with_head && has(StepPart::kHead)) {
     BELLHOP_CUDA_CHECK(device, kernels::LaunchMatVec(model.head, bucket, queue));
   }

@@ -69,6 +69,10 @@ enum class StepPart : uint8_t {
 };
 inline constexpr int kStepParts = 11;
 
+// Router and experts of one layer, or one part of them, from its residual rows on.
+Status SubmitFeedForward(const GpuLayer& layer, int32_t bucket, StepPart only, cuda::Device* device,
+                         const cuda::LaunchQueue& queue);
+
 // Submits a step of `bucket` rows, or one part of every layer. `with_head`: logits of all rows.
 Status SubmitStep(const GpuLayers& model, int32_t bucket, bool with_head, StepPart only, cuda::Device* device,
                   const cuda::LaunchQueue& queue);

@@ -12,6 +12,7 @@
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "model/gpu/device_kv.h"
+#include "model/gpu/doorbell_host.h"
 #include "model/gpu/expert_banks.h"
 #include "model/gpu/gpu_counts.h"
 #include "model/gpu/gpu_layers.h"
@@ -20,7 +21,6 @@
 #include "model/gpu/time_parts.h"
 #include "model/gpu/token_embedding.h"
 #include "model/gpu_model.h"
-#include "moe/doorbell_service.h"
 
 namespace bellhop::model {
 namespace {
@@ -77,7 +77,7 @@ class GpuModel final : public StepModel {
         options_(options),
         counts_(placement.placement) {}
   ~GpuModel() override {
-    if (service_ != nullptr) service_->Stop();
+    doorbell_.Stop();
     if (stream_) static_cast<void>(stream_->Synchronize());
   }
 
@@ -122,22 +122,18 @@ class GpuModel final : public StepModel {
   std::unique_ptr<cuda::Device> device_;
   std::optional<cuda::Stream> stream_;
   cuda::DeviceBuffer step_memory_, dense_memory_;
-  cuda::PinnedBuffer pinned_memory_, channel_memory_;
+  cuda::PinnedBuffer pinned_memory_;
   PcieLanes pcie_;
   std::unique_ptr<DeviceKvPool> kv_;
   StepBuffers buffers_;
   Pinned pinned_;
-  cuda::DoorbellChannel channel_;
   ExpertBanks banks_;
   GpuLayers layers_;
   std::unique_ptr<GpuPrompt> prompt_;  // null: prompts run in the decode class
   TokenEmbedding embedding_;
   std::array<std::array<std::optional<cuda::GraphExec>, 2>, kBuckets> graphs_;  // [rows][with head]
 
-  std::unique_ptr<moe::CpuContext> cpu_;
-  std::unique_ptr<moe::CpuColdPath> cold_;
-  std::unique_ptr<moe::MissRunner> runner_, wrapped_runner_;
-  std::unique_ptr<moe::DoorbellService> service_;  // null: every expert has a slot, or the GPU reads the others
+  DoorbellHost doorbell_;  // without a service where every expert has a slot, or the GPU reads the others
 
   GpuCounts counts_;
   cuda::DoorbellCounters counters_base_;
@@ -161,16 +157,10 @@ Status GpuModel::AllocateStep() {
   BELLHOP_TRY_ASSIGN(kv_, DeviceKvPool::Create(KvLayout::Create(KvShapes(spec_), options_.base.kv_type),
                                                KvPageCount(options_.base), &*stream_));
   if (experts_ == 0) return Status();
-  const cuda::DoorbellShape shape{.rows = kMaxDecodeStepRows, .used = used_, .hidden = spec_.hidden};
-  BELLHOP_TRY_ASSIGN(const uint64_t bytes, cuda::DoorbellChannelBytes(shape));
-  BELLHOP_TRY_ASSIGN(channel_memory_, cuda::PinnedBuffer::Create(device_.get(), bytes, MemoryTag::kDoorbell));
-  BELLHOP_TRY_ASSIGN(channel_, cuda::MakeDoorbellChannel(channel_memory_.bytes(), shape));
-  cuda::DoorbellState state;
-  state.deadline_ns = options_.deadline_ns;
-  state.timers = options_.timers ? 1 : 0;
-  std::memcpy(pinned_.state, &state, sizeof state);
-  return cuda::CopyToDevice({reinterpret_cast<std::byte*>(buffers_.doorbell), sizeof state},
-                            {reinterpret_cast<const std::byte*>(pinned_.state), sizeof state}, *stream_);
+  DoorbellHost::State state{.first = {}, .pinned = pinned_.state, .device = buffers_.doorbell};
+  state.first.deadline_ns = options_.deadline_ns;
+  state.first.timers = options_.timers ? 1 : 0;
+  return doorbell_.Open({.rows = kMaxDecodeStepRows, .used = used_, .hidden = spec_.hidden}, state, *stream_);
 }
 
 Status GpuModel::LoadDense(std::vector<std::string>* notes) {
@@ -182,7 +172,7 @@ Status GpuModel::LoadDense(std::vector<std::string>* notes) {
                  .kv = kv_->layout(),
                  .kv_base = kv_->base(),
                  .banks = {},
-                 .channel = channel_,
+                 .channel = doorbell_.channel(),
                  .buffers = buffers_,
                  .pcie = &pcie_};
   DeviceArena count;
@@ -209,23 +199,15 @@ Status GpuModel::LoadDense(std::vector<std::string>* notes) {
 
 Status GpuModel::StartColdPath(sys::WorkerPool* pool, const sys::CpuCaps& caps, std::vector<std::string>* notes) {
   if (!pcie_.rings()) return Status();
-  const int64_t max_cols = std::max(spec_.hidden, store_.inner());
-  BELLHOP_TRY_ASSIGN(cpu_, moe::CpuContext::Create(pool, caps, max_cols, kMaxDecodeStepRows));
-  BELLHOP_TRY_ASSIGN(cold_, moe::CpuColdPath::Create(store_, *cpu_,
-                                                     {.hidden = spec_.hidden,
-                                                      .max_rows = kMaxDecodeStepRows,
-                                                      .max_used = used_,
-                                                      .numerics = {.activation = spec_.activation}},
-                                                     notes));
-  const std::vector<const std::atomic<moe::ExpertReady>*> all_ready;
-  runner_ = std::make_unique<moe::ColdPathRunner>(cold_.get(), all_ready, pcie_.cpu_inner());
-  if (options_.wrap_runner) wrapped_runner_ = options_.wrap_runner(runner_.get());
-  moe::MissRunner* const runner = wrapped_runner_ != nullptr ? wrapped_runner_.get() : runner_.get();
-  moe::DoorbellService::Options service;
-  service.cpu = options_.service_cpu;
-  for (int32_t l = 0; l < store_.layers(); ++l) service.experts_per_layer.push_back(store_.experts(LayerId(l)));
-  BELLHOP_TRY_ASSIGN(service_, moe::DoorbellService::Create(channel_, runner, std::move(service)));
-  return Status();
+  return doorbell_.Start(store_, pool, caps,
+                         {.cold = {.hidden = spec_.hidden,
+                                   .max_rows = kMaxDecodeStepRows,
+                                   .max_used = used_,
+                                   .numerics = {.activation = spec_.activation}},
+                          .cpu_inner = pcie_.cpu_inner(),
+                          .service_cpu = options_.service_cpu,
+                          .wrap_runner = options_.wrap_runner},
+                         notes);
 }
 
 Status GpuModel::CaptureGraphs() {
@@ -344,7 +326,7 @@ Status GpuModel::RunStep(HostSpan<const StepRow> rows, MatView<float> logits, St
   FillInput(rows);
   const bool head =
       sampler != nullptr || std::any_of(rows.begin(), rows.end(), [](const StepRow& row) { return row.want_logits; });
-  if (service_ != nullptr) BELLHOP_TRY(service_->BeginStep());
+  BELLHOP_TRY(doorbell_.BeginStep());
   counts_stale_ = true;
   Status status =
       graphs_[static_cast<size_t>(BucketOf(static_cast<int32_t>(rows.size())))][head ? 1 : 0]->Launch(*stream_);
@@ -362,7 +344,7 @@ Status GpuModel::RunStep(HostSpan<const StepRow> rows, MatView<float> logits, St
   }
   if (status.ok()) status = CopyState();
   const Status done = stream_->Synchronize();
-  if (service_ != nullptr) BELLHOP_TRY(service_->EndStep());
+  BELLHOP_TRY(doorbell_.EndStep());
   BELLHOP_TRY(status);
   BELLHOP_TRY(done);
   for (int64_t i = 0; i < wanted; ++i) {

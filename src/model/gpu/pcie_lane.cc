@@ -6,7 +6,6 @@
 
 #include "moe/expert.h"
 #include "plan/miss_lane.h"
-#include "quant/planar.h"
 
 namespace bellhop::model {
 namespace {
@@ -16,8 +15,6 @@ constexpr uint64_t kPageBytes = 4096;
 bool HasMisses(const plan::Placement& placement, LayerId layer) {
   return placement.resident(layer) < placement.experts(layer);
 }
-
-const uint8_t* FileBytes(const quant::QuantView& view) { return reinterpret_cast<const uint8_t*>(view.planes[0].data); }
 
 // What a fetch of the layer's misses is made of, but for addresses.
 kernels::FetchArgs FetchShape(const store::ExpertStore& store, LayerId layer, kernels::InnerRange inner) {
@@ -43,6 +40,14 @@ uint64_t StagingBankBytes(const ModelSpec& spec, const store::ExpertStore& store
   return bytes;
 }
 
+kernels::FetchSource SourceOf(const store::ExpertView& expert) {
+  const auto plane = [](const quant::QuantView& view, size_t p) {
+    return reinterpret_cast<const uint8_t*>(HostPlanes(view)[p].data);
+  };
+  return {plane(expert.gate, 0), plane(expert.up, 0), plane(expert.down, 0),
+          plane(expert.gate, 1), plane(expert.up, 1), plane(expert.down, 1)};
+}
+
 std::vector<cuda::AddressRange> RangesOfMisses(const store::ExpertStore& store, const plan::Placement& placement) {
   std::vector<cuda::AddressRange> ranges;
   for (int32_t l = 0; l < store.layers(); ++l) {
@@ -51,8 +56,10 @@ std::vector<cuda::AddressRange> RangesOfMisses(const store::ExpertStore& store, 
     for (int32_t e = 0; e < store.experts(layer); ++e) {
       const store::ExpertView& expert = store.Host(layer, ExpertId(e));
       for (const quant::QuantView* view : {&expert.gate, &expert.up, &expert.down}) {
-        const auto begin = reinterpret_cast<uintptr_t>(view->planes[0].data);
-        ranges.push_back({begin, begin + quant::ViewBytes(*view)});
+        for (const HostPlane& plane : HostPlanes(*view)) {
+          const auto begin = reinterpret_cast<uintptr_t>(plane.data);
+          ranges.push_back({begin, begin + plane.bytes});
+        }
       }
     }
   }
@@ -123,8 +130,7 @@ Result<PcieLanes> PcieLanes::Create(const ModelSpec& spec, const store::ExpertSt
     const LayerId layer(static_cast<int32_t>(l));
     const size_t first = l * static_cast<size_t>(buffers.experts);
     for (int32_t e = 0; e < store.experts(layer); ++e) {
-      const store::ExpertView& view = store.Host(layer, ExpertId(e));
-      sources[first + static_cast<size_t>(e)] = {FileBytes(view.gate), FileBytes(view.up), FileBytes(view.down)};
+      sources[first + static_cast<size_t>(e)] = SourceOf(store.Host(layer, ExpertId(e)));
     }
     const SlotShape shape = ShapeOfSlots(store, layer);
     kernels::PcieLane& lane_of = lanes.layers_[l];

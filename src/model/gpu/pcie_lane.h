@@ -23,6 +23,9 @@ namespace bellhop::model {
 // Slots for the misses of any layer in a step of any size.
 uint64_t StagingBankBytes(const ModelSpec& spec, const store::ExpertStore& store);
 
+// Where an expert's bytes lie on the host.
+kernels::FetchSource SourceOf(const store::ExpertView& expert);
+
 // Half-open ranges of the host memory of all experts of layers that have misses.
 std::vector<cuda::AddressRange> RangesOfMisses(const store::ExpertStore& store, const plan::Placement& placement);
 

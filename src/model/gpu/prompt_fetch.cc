@@ -6,7 +6,6 @@
 
 #include "base/units.h"
 #include "cuda/cuda_try.h"
-#include "quant/planar.h"
 
 namespace bellhop::model {
 namespace {
@@ -17,8 +16,6 @@ constexpr uint64_t kFileAlign = 256;
 int32_t Experts(const store::ExpertStore& store, size_t layer) {
   return store.experts(LayerId(static_cast<int32_t>(layer)));
 }
-
-const uint8_t* FileBytes(const quant::QuantView& view) { return reinterpret_cast<const uint8_t*>(view.planes[0].data); }
 
 // `from` is free when this returns.
 template <typename T>
@@ -34,9 +31,14 @@ Status Upload(const std::vector<T>& from, T* to, const cuda::Stream& stream) {
 
 PromptFetch::FileShape PromptFetch::ShapeOfFile(const store::ExpertView& view) {
   FileShape shape;
-  shape.up = RoundUp(quant::ViewBytes(view.gate), kFileAlign);
-  shape.down = shape.up + RoundUp(quant::ViewBytes(view.up), kFileAlign);
-  shape.bytes = shape.down + RoundUp(quant::ViewBytes(view.down), kFileAlign);
+  size_t next = 0;
+  for (const quant::QuantView* const matrix : {&view.gate, &view.up, &view.down}) {
+    for (const HostPlane& plane : HostPlanes(*matrix)) {
+      shape.planes[next] = plane;
+      shape.at[next++] = shape.bytes;
+      shape.bytes += RoundUp(plane.bytes, kFileAlign);
+    }
+  }
   return shape;
 }
 
@@ -93,11 +95,11 @@ Status PromptFetch::FillTables(const Inputs& in) {
         cold[first + static_cast<size_t>(wave.first + i)] = static_cast<int32_t>(expert.index());
         const store::ExpertView& view = in.store.Host(layer, expert);
         kernels::FetchSource& source = sources[first + expert.index()];
-        source = {FileBytes(view.gate), FileBytes(view.up), FileBytes(view.down)};
+        source = SourceOf(view);
         if (!copies_) continue;
         const FileShape shape = ShapeOfFile(view);
-        const uint8_t* const at = half + static_cast<uint64_t>(i) * shape.bytes;
-        source = {at, at + shape.up, at + shape.down};
+        const auto copy = [&](size_t plane) { return half + static_cast<uint64_t>(i) * shape.bytes + shape.at[plane]; };
+        source = {copy(0), copy(2), copy(4), copy(1), copy(3), copy(5)};
       }
     }
   }
@@ -171,18 +173,18 @@ Status PromptFetch::CopyWave(LayerId layer, const PromptWave& wave) {
   BELLHOP_TRY(filled_[static_cast<size_t>(wave.bank)]->Synchronize());  // the fetch before has read the half
   const int32_t* const offsets = pinned_offsets_.as<int32_t>().data();
   std::byte* const half = pinned_.bytes().data() + static_cast<uint64_t>(wave.bank) * pinned_half_;
-  pool_->ParallelFor(int64_t{3} * wave.count, 1, [&](RowRange range) {
+  constexpr auto kPieces = static_cast<int64_t>(kPlanes);
+  pool_->ParallelFor(kPieces * wave.count, 1, [&](RowRange range) {
     for (int64_t i = range.begin; i < range.end; ++i) {
-      const int64_t place = i / 3;
+      const int64_t place = i / kPieces;
       const ExpertId expert = waves_[layer.index()].cold[static_cast<size_t>(wave.first + place)];
       if (offsets[expert.index()] == offsets[expert.index() + 1]) continue;
       const store::ExpertView& view = store_->Host(layer, expert);
       const FileShape shape = ShapeOfFile(view);
-      const quant::QuantView* const matrices[3] = {&view.gate, &view.up, &view.down};
-      const uint64_t at[3] = {0, shape.up, shape.down};
-      const quant::QuantView& matrix = *matrices[i % 3];
-      std::memcpy(half + static_cast<uint64_t>(place) * shape.bytes + at[i % 3], FileBytes(matrix),
-                  quant::ViewBytes(matrix));
+      const auto plane = static_cast<size_t>(i % kPieces);
+      if (shape.planes[plane].bytes == 0) continue;
+      std::memcpy(half + static_cast<uint64_t>(place) * shape.bytes + shape.at[plane], shape.planes[plane].data,
+                  shape.planes[plane].bytes);
     }
   });
   return Status();

@@ -47,9 +47,12 @@ class PromptFetch {
   void Drain();
 
  private:
-  // Where an expert's file bytes lie in pinned memory.
+  // Where an expert's planes lie in pinned memory: gate, up and down, and the planes of each.
+  static constexpr size_t kPlanes = 3 * kHostPlanes;
   struct FileShape {
-    uint64_t up = 0, down = 0, bytes = 0;
+    std::array<HostPlane, kPlanes> planes;  // of the expert
+    std::array<uint64_t, kPlanes> at{};
+    uint64_t bytes = 0;
   };
   static FileShape ShapeOfFile(const store::ExpertView& view);
   static std::vector<uint64_t> SlotBytes(const store::ExpertStore& store);

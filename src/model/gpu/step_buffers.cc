@@ -1,6 +1,7 @@
 #include "model/gpu/step_buffers.h"
 
 #include <algorithm>
+#include <array>
 #include <variant>
 
 #include "base/units.h"
@@ -76,10 +77,17 @@ Status CheckGpuModel(const ModelSpec& spec, const store::ExpertStore& store) {
     if (first.fc1 != store::Fc1Layout::kSeparate) {
       return Unsupported("layer {}: experts with one fused fc1 matrix run on the CPU alone", l);
     }
+    for (const quant::QuantView* matrix : {&first.gate, &first.up, &first.down}) {
+      const Status readable = CheckDeviceMatrix(*matrix);
+      if (!readable.ok()) return readable.WithContext(fmt::format("layer {}: experts", l));
+    }
+    const auto planes = [](const store::ExpertView& view) {
+      return std::array{view.gate.group, view.up.group, view.down.group};
+    };
     for (int32_t e = 0; e < store.experts(layer); ++e) {
       const store::ExpertView& view = store.Host(layer, ExpertId(e));
       if (view.gate.format != first.gate.format || view.up.format != first.up.format ||
-          view.down.format != first.down.format) {
+          view.down.format != first.down.format || planes(view) != planes(first)) {
         return Unsupported("layer {}: experts of different formats run on the CPU alone", l);
       }
     }
