@@ -123,24 +123,29 @@ struct BenchOptions {
 
 enum class BenchClass : uint8_t { kAuto, kDecode, kPrompt };
 
-// One synthetic layer of experts. Formats are names for the engine: this folder knows no weight format.
+// Synthetic layers of experts. Formats and modes are names for the engine: this folder knows no weight format.
 struct OpbenchOptions {
   OutputOptions output;
   Device device = Device::kAuto;
   bool pin_threads = true;
   int32_t hidden = 2560;
   int32_t inter = 640;
-  int32_t experts = 0;  // 0: as many as fill rotate_bytes
-  int32_t active = 8;   // experts of one call
-  int32_t topk = 0;     // of them those that one row uses; 0: all
+  int32_t experts = 0;  // CPU: 0: as many as fill rotate_bytes; GPU: of a layer, 0: the engine's choice
+  int32_t topk = 0;     // of a row; CPU: 0: all active ones; GPU: 0: the engine's choice
   std::vector<std::string> formats = {"all"};
-  std::vector<std::string> isas = {"all"};
   std::vector<int32_t> rows = {1, 2, 4, 8, 16, 64, 256};
-  std::vector<int32_t> threads = {0};
-  BenchClass bench_class = BenchClass::kAuto;
-  uint64_t rotate_bytes = uint64_t{2} << 30;
+  std::vector<int32_t> threads = {0};  // GPU: one number
   int32_t repetitions = 15;
   uint64_t seed = 1;
+  // Of the CPU alone.
+  int32_t active = 8;  // experts of one call
+  std::vector<std::string> isas = {"all"};
+  BenchClass bench_class = BenchClass::kAuto;
+  uint64_t rotate_bytes = uint64_t{2} << 30;
+  // Of the GPU alone.
+  std::vector<std::string> modes = {"resident"};
+  std::vector<double> hit_rates = {60};  // percent
+  int32_t layers = 4;
   BenchFormat format = BenchFormat::kMarkdown;
   std::string out;                     // result file, always JSON; empty: none
   std::vector<std::string> arguments;  // the command line as given, for result files

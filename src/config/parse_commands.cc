@@ -4,66 +4,17 @@
 #include <limits>
 #include <utility>
 
-#include "config/parse_spec.h"
+#include "config/parse_options.h"
 #include "config/parse_values.h"
 
 namespace bellhop::config {
 namespace {
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxBatchRows = 65536;
 constexpr double kMaxReal = 1e6;
 constexpr int64_t kMaxConnections = 65536;
 constexpr uint32_t kDefaultParallel = 4;
-
-constexpr const char* kModel = "Model";
-constexpr const char* kText = "Text";
-constexpr const char* kSampling = "Sampling";
-constexpr const char* kContext = "Context";
-constexpr const char* kWhere = "Where it runs";
-constexpr const char* kOutput = "Output";
-constexpr const char* kServer = "Server";
-
-using Aliases = std::vector<std::string>;
-
-OptionSpec Value(std::string name, Aliases aliases, std::string value_name, std::string help, Setter set,
-                 std::string default_text = "") {
-  return {.name = std::move(name),
-          .aliases = std::move(aliases),
-          .value_name = std::move(value_name),
-          .help = std::move(help),
-          .default_text = std::move(default_text),
-          .kind = OptionKind::kValue,
-          .set = std::move(set),
-          .rivals = {}};
-}
-
-OptionSpec List(std::string name, Aliases aliases, std::string value_name, std::string help, Setter set,
-                std::string default_text = "") {
-  OptionSpec spec = Value(std::move(name), std::move(aliases), std::move(value_name), std::move(help), std::move(set),
-                          std::move(default_text));
-  spec.kind = OptionKind::kList;
-  return spec;
-}
-
-OptionSpec Flag(std::string name, Aliases aliases, std::string help, Setter set) {
-  OptionSpec spec = Value(std::move(name), std::move(aliases), "", std::move(help), std::move(set));
-  spec.kind = OptionKind::kFlag;
-  return spec;
-}
-
-OptionSpec Rival(std::string word, OptionSpec spec) {
-  spec.rivals = std::move(word);
-  return spec;
-}
-
-void Append(CommandSpec* command, const char* group, std::vector<OptionSpec> options) {
-  for (OptionSpec& option : options) {
-    option.group = group;
-    command->options.push_back(std::move(option));
-  }
-}
 
 void AddModel(CommandSpec* command, std::string* path, std::string help) {
   OptionSpec model = Value("model", {"-m"}, "FILE", std::move(help), TextSetter(path));
@@ -82,18 +33,6 @@ std::vector<OptionSpec> InputOptions(TextInput* input, const std::string& what) 
       Flag("escape", {"-e"}, "Replace \\n, \\t, \\\\, \\\" and \\xHH in text given as an option",
            FlagSetter(&input->escape)),
   };
-}
-
-void AddOutput(CommandSpec* command, OutputOptions* output, const std::string& json_help) {
-  Append(command, kOutput,
-         {
-             Flag("json", {}, json_help, FlagSetter(&output->json)),
-             Rival("loudness", Flag("quiet", {"-q"}, "Only results and errors", FlagSetter(&output->quiet))),
-             Rival("loudness",
-                   Flag("verbose", {"-v"}, "Also debug lines and the settings in use", FlagSetter(&output->verbose))),
-             Value("log-file", {}, "FILE", "Append log lines to FILE instead of standard error",
-                   TextSetter(&output->log_file)),
-         });
 }
 
 OptionSpec Calibration(CalibrationConfig* calibration, std::string help) {
@@ -451,27 +390,6 @@ CommandSpec ProfileCommand(OptionStorage* storage) {
 }
 
 // --json is another way to say --output json.
-void AddBenchOutput(CommandSpec* command, BenchFormat* format, std::string* out, OutputOptions* output) {
-  Append(command, kOutput,
-         {
-             Rival("format", Value("output", {"-o"}, "FORMAT", "md, csv or json",
-                                   ChoiceSetter<BenchFormat>(format, {{"md", BenchFormat::kMarkdown},
-                                                                      {"csv", BenchFormat::kCsv},
-                                                                      {"json", BenchFormat::kJson}}),
-                                   "md")),
-             Value("out", {}, "FILE", "Also write the result file, JSON whatever --output says", TextSetter(out)),
-         });
-  AddOutput(command, output, "As --output json");
-  for (OptionSpec& option : command->options) {
-    if (option.name == "json") option.rivals = "format";
-  }
-}
-
-void FinishBenchOutput(BenchFormat* format, OutputOptions* output) {
-  if (output->json) *format = BenchFormat::kJson;
-  if (*format == BenchFormat::kJson) output->json = true;
-}
-
 CommandSpec BenchCommand(OptionStorage* storage) {
   BenchOptions* const o = &storage->bench;
   CommandSpec command{.name = "bench",
@@ -508,85 +426,6 @@ CommandSpec BenchCommand(OptionStorage* storage) {
   command.finish = [o, storage]() -> Status {
     FinishBenchOutput(&o->format, &o->output);
     return FinishContext(&o->engine.context, *storage);
-  };
-  return command;
-}
-
-void AddOpbenchCases(CommandSpec* command, OpbenchOptions* o) {
-  constexpr int64_t kMaxWidth = 1 << 20;
-  constexpr int64_t kMaxExperts = 1 << 20;
-  constexpr int64_t kMaxRows = 8192;
-  constexpr int64_t kMaxActive = 1024;
-  Append(
-      command, "Layer",
-      {
-          Value("hidden", {}, "N", "Width of the layer's input and output", IntegerSetter(&o->hidden, 1, kMaxWidth),
-                fmt::format("{}", o->hidden)),
-          Value("inter", {}, "N", "Inner width of an expert", IntegerSetter(&o->inter, 1, kMaxWidth),
-                fmt::format("{}", o->inter)),
-          Value("active", {}, "N", "Experts that a call computes", IntegerSetter(&o->active, 1, kMaxActive),
-                fmt::format("{}", o->active)),
-          Value("topk", {}, "N", "Experts that each row uses, at most --active",
-                IntegerSetter(&o->topk, 0, kMaxActive, "0: all active ones"), "all active ones"),
-          Value("experts", {}, "N", "Experts in memory; calls take them in turn",
-                IntegerSetter(&o->experts, 0, kMaxExperts, "0: as many as fill --rotate"), "as many as fill --rotate"),
-          Value("rotate", {}, "SIZE", "Weights of different calls do not repeat within SIZE",
-                ByteSizeSetter(&o->rotate_bytes), "2GiB"),
-          Value("seed", {"-s"}, "N", "Seed of weights and activations", WholeSetter(&o->seed),
-                fmt::format("{}", o->seed)),
-      });
-  Append(command, "Cases",
-         {
-             List("format", {}, "NAME,...",
-                  "Weight formats: all, gguf, onnx, a GGUF name such as q4_k, or an ONNX one with its scale group: "
-                  "int4_b32, int4sm80_b64, int3_b64, int8_b32, mxfp4_b32, nvfp4_b16",
-                  TextItemsSetter(&o->formats), "all"),
-             List("isa", {}, "NAME,...", "CPU kernels: reference, avx2, avx512, amx, auto for the best or all",
-                  NameListSetter(&o->isas, {"all", "auto", "reference", "avx2", "avx512", "amx"}), "all"),
-             List("rows", {}, "N,...", "Rows of a call", IntegerListSetter(&o->rows, 1, kMaxRows), "1,2,4,8,16,64,256"),
-             List("threads", {"-t"}, "N,...", "CPU threads; 0: one per physical core within the CPU quota",
-                  IntegerListSetter(&o->threads, 0, kMaxThreads), "0"),
-             Value("class", {}, "NAME", "Numeric class: decode, prompt, or auto: decode up to 32 rows",
-                   ChoiceSetter<BenchClass>(
-                       &o->bench_class,
-                       {{"auto", BenchClass::kAuto}, {"decode", BenchClass::kDecode}, {"prompt", BenchClass::kPrompt}}),
-                   "auto"),
-             Value("reps", {}, "N", "Timed calls of each case, after one that is not counted; reference: fewer",
-                   IntegerSetter(&o->repetitions, 1, 10000), fmt::format("{}", o->repetitions)),
-         });
-}
-
-CommandSpec OpbenchCommand(OpbenchOptions* o) {
-  CommandSpec command{.name = "opbench",
-                      .arguments = "",
-                      .summary = "Measure one layer of experts with synthetic weights",
-                      .description =
-                          "Times one mixture-of-experts layer, from routes in memory to the combined output, for each "
-                          "weight format, kernel bundle and number of rows, beside the read bandwidth measured in the "
-                          "same run with the same threads. Weights are random and come from memory, not from caches.",
-                      .options = {},
-                      .finish = {},
-                      .take = [o] { return CommandOptions(*o); }};
-  AddOpbenchCases(&command, o);
-  Append(&command, kWhere,
-         {
-             Value("device", {}, "NAME", "cpu, cuda or auto",
-                   ChoiceSetter<Device>(&o->device,
-                                        {{"auto", Device::kAuto}, {"cpu", Device::kCpu}, {"cuda", Device::kCuda}}),
-                   "auto"),
-             Flag("no-pin", {}, "Do not bind threads to cores", FlagSetter(&o->pin_threads, false)),
-         });
-  AddBenchOutput(&command, &o->format, &o->out, &o->output);
-  command.finish = [o]() -> Status {
-    FinishBenchOutput(&o->format, &o->output);
-    if (o->topk > o->active) {
-      return InvalidArgument("--topk {} exceeds --active {}: a row cannot use more experts than the call has", o->topk,
-                             o->active);
-    }
-    if (o->experts != 0 && o->experts < o->active) {
-      return InvalidArgument("--experts {} is less than --active {}; raise it or leave it out", o->experts, o->active);
-    }
-    return Status();
   };
   return command;
 }

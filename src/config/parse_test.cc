@@ -351,6 +351,25 @@ TEST_F(ParseTest, OpbenchFillsItsStruct) {
   EXPECT_TRUE(Parse<OpbenchOptions>({"opbench", "-o", "json"}).output.json);
 }
 
+TEST_F(ParseTest, OpbenchOnAGpuHasOptionsOfItsOwn) {
+  const auto defaults = Parse<OpbenchOptions>({"opbench", "--device", "cuda"});
+  EXPECT_EQ(defaults.device, Device::kCuda);
+  EXPECT_EQ(defaults.modes, (Arguments{"resident"}));
+  EXPECT_EQ(defaults.hit_rates, (std::vector<double>{60}));
+  EXPECT_EQ(defaults.layers, 4);
+  EXPECT_EQ(defaults.experts, 0);
+  EXPECT_EQ(defaults.topk, 0);
+  const auto given =
+      Parse<OpbenchOptions>({"opbench", "--device", "cuda", "--mode", "off_all,off_cpu", "--mode", "off_gpu",
+                             "--hit-rate", "19,60%", "--layers", "8", "--experts", "128", "--topk", "32", "-t", "3"});
+  EXPECT_EQ(given.modes, (Arguments{"off_all", "off_cpu", "off_gpu"}));
+  EXPECT_EQ(given.hit_rates, (std::vector<double>{19, 60}));
+  EXPECT_EQ(given.layers, 8);
+  EXPECT_EQ(given.experts, 128);
+  EXPECT_EQ(given.topk, 32);
+  EXPECT_EQ(given.threads, (std::vector<int32_t>{3}));
+}
+
 TEST_F(ParseTest, OtherCommandsFillTheirStructs) {
   const auto quantize = Parse<QuantizeCommandOptions>(
       {"quantize", "in.gguf", "out.gguf", "--type", "q4_0", "--tensor-type", "a=b=q8_0", "--tensor-type", "c=f16",
@@ -521,6 +540,14 @@ TEST_F(ParseTest, ErrorsOfOtherCommands) {
       {{"opbench", "--active", "2", "--topk", "3"}, "--topk 3 exceeds --active 2"},
       {{"opbench", "--experts", "7"}, "--experts 7 is less than --active 8"},
       {{"opbench", "-o", "md", "--json"}, "--output and --json exclude each other"},
+      {{"opbench", "--layers", "8"}, "--layers is of --device cuda; add that, or leave it out"},
+      {{"opbench", "--device", "cpu", "--mode", "off_all"}, "--mode is of --device cuda; add that, or leave it out"},
+      {{"opbench", "--hit-rate", "19"}, "--hit-rate is of --device cuda; add that, or leave it out"},
+      {{"opbench", "--device", "cuda", "--hit-rate", "101"}, "--hit-rate '101': expects percentages from 0 to 100"},
+      {{"opbench", "--device", "cuda", "--mode", "off"}, "--mode 'off': expects resident, off_all, off_cpu or off_gpu"},
+      {{"opbench", "--device", "cuda", "--isa", "avx2"}, "--isa is of --device cpu; leave it out"},
+      {{"opbench", "--device", "cuda", "--rotate", "1GiB"}, "--rotate is of --device cpu; leave it out"},
+      {{"opbench", "--device", "cuda", "-t", "1,2"}, "--threads: one number with --device cuda"},
       {{"opbench", "model.gguf"}, "unexpected argument 'model.gguf'"},
       {{"bench", "--isa", "avx3"}, "--isa 'avx3': expects auto, reference, avx2, avx512 or amx"},
   };

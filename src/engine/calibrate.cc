@@ -62,17 +62,6 @@ Result<HostMemory> MakeHostMemory(cuda::Device* device, sys::WorkerPool& pool, u
   return memory;
 }
 
-Status MeasureHbm(cuda::Device* device, cuda::ReadProbe* probe, uint64_t free_bytes, int passes,
-                  plan::MachineConstants* rates) {
-  const uint64_t bytes = std::clamp(free_bytes / kShareOfFree, kLeastDeviceBytes, kMostDeviceBytes);
-  BELLHOP_TRY_ASSIGN(const cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(device, bytes, MemoryTag::kOther));
-  BELLHOP_TRY_ASSIGN(const cuda::Stream stream, cuda::Stream::Create(device));
-  BELLHOP_TRY(cuda::FillZero(buffer.bytes(), stream));
-  BELLHOP_TRY(stream.Synchronize());
-  BELLHOP_TRY_ASSIGN(rates->hbm_gbps, probe->Measure(DeviceSpan<const std::byte>(buffer.bytes()), passes));
-  return Status();
-}
-
 // Rates over the time that both were reading. No thread drives the GPU: it would take a core from the pool.
 Status MeasureBoth(cuda::ReadProbe* probe, PinnedSpan<const std::byte> of_gpu, sys::WorkerPool& pool,
                    HostSpan<const std::byte> of_cpu, double seconds, plan::MachineConstants* rates) {
@@ -144,7 +133,7 @@ Status CalibrateGpu(const cuda::DeviceInfo& info, const Host& host, const Calibr
   cuda::MemoryLedger ledger;
   BELLHOP_TRY_ASSIGN(const std::unique_ptr<cuda::Device> device, cuda::Device::Open(info.id, &ledger));
   BELLHOP_TRY_ASSIGN(cuda::ReadProbe probe, cuda::ReadProbe::Create(device.get()));
-  BELLHOP_TRY(MeasureHbm(device.get(), &probe, info.free_bytes, options.passes, rates));
+  BELLHOP_TRY_ASSIGN(rates->hbm_gbps, MeasureHbm(device.get(), info.free_bytes, options.passes));
   BELLHOP_TRY(MeasureRing(device.get(), host.service_cpu, rates));
   auto memory = MakeHostMemory(device.get(), host.pool, std::min(options.max_buffer_bytes, kMostHostBytes));
   if (!memory.ok()) {  // the CPU lane is left
@@ -156,6 +145,16 @@ Status CalibrateGpu(const cuda::DeviceInfo& info, const Host& host, const Calibr
 }
 
 }  // namespace
+
+Result<double> MeasureHbm(cuda::Device* device, uint64_t free_bytes, int passes) {
+  const uint64_t bytes = std::clamp(free_bytes / kShareOfFree, kLeastDeviceBytes, kMostDeviceBytes);
+  BELLHOP_TRY_ASSIGN(const cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(device, bytes, MemoryTag::kOther));
+  BELLHOP_TRY_ASSIGN(const cuda::Stream stream, cuda::Stream::Create(device));
+  BELLHOP_TRY(cuda::FillZero(buffer.bytes(), stream));
+  BELLHOP_TRY(stream.Synchronize());
+  BELLHOP_TRY_ASSIGN(cuda::ReadProbe probe, cuda::ReadProbe::Create(device));
+  return probe.Measure(DeviceSpan<const std::byte>(buffer.bytes()), passes);
+}
 
 Result<Calibration> Calibrate(const CalibrateOptions& options) {
   if (options.passes < 1 || !(options.both_seconds > 0)) {

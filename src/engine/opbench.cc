@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/units.h"
+#include "engine/opbench_expert.h"
 #include "engine/opbench_formats.h"
 #include "engine/opbench_layer.h"
 #include "engine/worker_threads.h"
@@ -109,11 +110,9 @@ Result<OpbenchLayer::Shape> MakeShape(const config::OpbenchOptions& options, con
                             .topk = options.topk == 0 ? options.active : options.topk,
                             .max_rows = *std::max_element(options.rows.begin(), options.rows.end()),
                             .seed = options.seed};
-  if (format.from_list) {
-    const int64_t block = quant::Traits(format.format).block_elems;
-    shape.hidden = CeilDiv(shape.hidden, block) * block;
-    shape.inter = CeilDiv(shape.inter, block) * block;
-  }
+  const OpbenchWidths widths = WholeBlocks(format, {options.hidden, options.inter});
+  shape.hidden = widths.hidden;
+  shape.inter = widths.inter;
   BELLHOP_TRY_ASSIGN(const uint64_t stride, OpbenchLayer::ExpertStride(shape));
   const sys::CpuCaps plain;  // the reference kernels are the last resort of every bundle
   if (kernels::SelectDot(format.format, plain) == nullptr ||
@@ -164,7 +163,7 @@ void AddShapeNotes(const config::OpbenchOptions& options, const std::vector<Opbe
 Result<Sweep> PlanSweep(const config::OpbenchOptions& options, const sys::CpuCaps& caps, const sys::Topology& topology,
                         std::vector<std::string>* notes) {
   if (options.device == config::Device::kCuda) {
-    return Unsupported("--device cuda: this build measures experts on the CPU alone; use --device cpu");
+    return Unsupported("this measures the CPU's kernels (RunGpuOpbench the GPU's); use --device cpu");
   }
   Sweep sweep;
   sweep.rows = Distinct(options.rows);

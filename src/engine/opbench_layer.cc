@@ -4,43 +4,18 @@
 #include <cstring>
 #include <random>
 
-#include "base/units.h"
-#include "quant/random_weights.h"
-#include "sys/aligned_buffer.h"
+#include "engine/opbench_expert.h"
 
 namespace bellhop::engine {
 namespace {
 
 constexpr int32_t kLayerExperts = 128;
 
-// kInvalidArgument names the option that gave the columns.
-Result<uint64_t> MatrixBytes(const OpbenchFormat& format, int64_t rows, int64_t cols, std::string_view flag) {
-  const quant::MatrixSpec spec = format.Matrix(rows, cols);
-  const Status valid = quant::CheckSpec(spec);
-  if (!valid.ok()) return valid.WithContext(fmt::format("{} {} with {}", flag, cols, format.name));
-  return quant::MatrixBytes(spec);
-}
-
-struct MatrixPlace {
-  uint64_t up = 0, down = 0;  // offsets in an expert's memory; gate comes first
-  uint64_t fc1_bytes = 0, down_bytes = 0, stride = 0;
-};
-
-Result<MatrixPlace> PlaceMatrices(const OpbenchLayer::Shape& shape) {
-  MatrixPlace place;
-  BELLHOP_TRY_ASSIGN(place.fc1_bytes, MatrixBytes(shape.format, shape.inter, shape.hidden, "--hidden"));
-  BELLHOP_TRY_ASSIGN(place.down_bytes, MatrixBytes(shape.format, shape.hidden, shape.inter, "--inter"));
-  place.up = RoundUp(place.fc1_bytes, sys::AlignedBuffer::kAlignment);
-  place.down = 2 * place.up;
-  place.stride = place.down + RoundUp(place.down_bytes, sys::AlignedBuffer::kAlignment);
-  return place;
-}
-
 }  // namespace
 
 Result<uint64_t> OpbenchLayer::ExpertStride(const Shape& shape) {
-  BELLHOP_TRY_ASSIGN(const MatrixPlace place, PlaceMatrices(shape));
-  return place.stride;
+  BELLHOP_TRY_ASSIGN(const OpbenchExpert expert, OpbenchExpert::Create(shape.format, shape.hidden, shape.inter));
+  return expert.stride;
 }
 
 uint64_t OpbenchLayer::WorkspaceBytes(const Shape& shape) {
@@ -52,7 +27,7 @@ uint64_t OpbenchLayer::WorkspaceBytes(const Shape& shape) {
 
 Result<std::unique_ptr<OpbenchLayer>> OpbenchLayer::Create(const Shape& shape, HostSpan<std::byte> memory,
                                                            sys::WorkerPool* pool) {
-  BELLHOP_TRY_ASSIGN(const MatrixPlace place, PlaceMatrices(shape));
+  BELLHOP_TRY_ASSIGN(const OpbenchExpert place, OpbenchExpert::Create(shape.format, shape.hidden, shape.inter));
   if (shape.active < 1 || shape.topk < 1 || shape.topk > shape.active || shape.experts < shape.active ||
       shape.experts % shape.active != 0 || shape.max_rows < 1 ||
       memory.size() / place.stride < static_cast<uint64_t>(shape.experts)) {
@@ -60,7 +35,7 @@ Result<std::unique_ptr<OpbenchLayer>> OpbenchLayer::Create(const Shape& shape, H
                     shape.active, shape.topk, memory.size());
   }
   auto layer = std::unique_ptr<OpbenchLayer>(new OpbenchLayer(shape, pool));
-  layer->expert_bytes_ = 2 * place.fc1_bytes + place.down_bytes;
+  layer->expert_bytes_ = place.bytes();
   const int32_t per_layer = std::max(kLayerExperts / shape.active, 1) * shape.active;
   layer->layer_experts_ = std::min(per_layer, shape.experts);
 
@@ -69,14 +44,7 @@ Result<std::unique_ptr<OpbenchLayer>> OpbenchLayer::Create(const Shape& shape, H
   pool->Run([&](int worker, int workers) {
     for (int32_t e = worker; e < shape.experts; e += workers) {
       std::byte* const at = memory.data() + static_cast<uint64_t>(e) * place.stride;
-      const uint64_t seed = shape.seed + static_cast<uint64_t>(e) * 3;
-      store::ExpertView& view = layer->experts_[static_cast<size_t>(e)];
-      const auto fill = [&](int64_t rows, int64_t cols, uint64_t offset, uint64_t bytes, uint64_t matrix) {
-        return quant::FillRandomMatrix(shape.format.Matrix(rows, cols), {at + offset, bytes}, seed + matrix);
-      };
-      view.gate = fill(shape.inter, shape.hidden, 0, place.fc1_bytes, 0);
-      view.up = fill(shape.inter, shape.hidden, place.up, place.fc1_bytes, 1);
-      view.down = fill(shape.hidden, shape.inter, place.down, place.down_bytes, 2);
+      layer->experts_[static_cast<size_t>(e)] = place.Fill(at, shape.seed + static_cast<uint64_t>(e) * 3);
     }
   });
 

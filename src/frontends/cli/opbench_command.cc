@@ -4,10 +4,10 @@
 #include "engine/opbench.h"
 #include "engine/process.h"
 #include "frontends/cli/commands.h"
+#include "frontends/cli/opbench_report.h"
 #include "frontends/cli/progress.h"
 #include "frontends/cli/result_file.h"
 #include "frontends/cli/statistics.h"
-#include "frontends/cli/table.h"
 
 namespace bellhop::cli {
 namespace {
@@ -85,30 +85,6 @@ Json CaseJson(const config::OpbenchOptions& options, const Row& row) {
   return object;
 }
 
-// The columns of the JSON cases.
-Table CsvTable(const config::OpbenchOptions& options, const std::vector<Row>& rows) {
-  std::vector<std::vector<std::string>> lines;
-  for (const Row& row : rows) {
-    const Json object = CaseJson(options, row);
-    if (lines.empty()) {
-      lines.emplace_back();
-      for (const auto& [key, value] : object.items()) {
-        if (key != "scalar_share") lines.back().push_back(key);
-      }
-    }
-    lines.emplace_back();
-    for (const auto& [key, value] : object.items()) {
-      if (key == "scalar_share") continue;
-      lines.back().push_back(value.is_string()         ? value.get<std::string>()
-                             : value.is_number_float() ? fmt::format("{:.5g}", value.get<double>())
-                                                       : value.dump());
-    }
-  }
-  Table table(std::vector<Align>(lines.front().size(), Align::kLeft));
-  for (std::vector<std::string>& line : lines) table.Add(std::move(line));
-  return table;
-}
-
 Json ResultFile(const config::OpbenchOptions& options, const engine::OpbenchReport& report,
                 const std::vector<Row>& rows) {
   Json file = ResultFileHead("cpu_cold", options.arguments);
@@ -149,6 +125,32 @@ void PrintMarkdown(const config::OpbenchOptions& options, const engine::OpbenchR
 
 }  // namespace
 
+Table CsvOfCases(const std::vector<Json>& cases, const std::vector<std::string>& kept_out) {
+  const auto is_column = [&](const std::string& key) {
+    return std::find(kept_out.begin(), kept_out.end(), key) == kept_out.end();
+  };
+  std::vector<std::vector<std::string>> lines;
+  for (const Json& object : cases) {
+    if (lines.empty()) {
+      lines.emplace_back();
+      for (const auto& [key, value] : object.items()) {
+        if (is_column(key)) lines.back().push_back(key);
+      }
+    }
+    lines.emplace_back();
+    for (const auto& [key, value] : object.items()) {
+      if (!is_column(key)) continue;
+      lines.back().push_back(value.is_null()           ? ""
+                             : value.is_string()       ? value.get<std::string>()
+                             : value.is_number_float() ? fmt::format("{:.5g}", value.get<double>())
+                                                       : value.dump());
+    }
+  }
+  Table table(std::vector<Align>(lines.empty() ? 0 : lines.front().size(), Align::kLeft));
+  for (std::vector<std::string>& line : lines) table.Add(std::move(line));
+  return table;
+}
+
 Status Opbench(const config::OpbenchOptions& options, Console& console) {
   if (!options.out.empty()) BELLHOP_TRY(engine::CheckFolderOf(options.out));
   const engine::Interrupts interrupts;
@@ -157,6 +159,11 @@ Status Opbench(const config::OpbenchOptions& options, Console& console) {
       .progress = [&](int64_t done, int64_t total, const std::string& what) { progress.Update(done, total, what); },
       .cancel = &interrupts.flag(),
   };
+  if (options.device == config::Device::kCuda) {
+    BELLHOP_TRY_ASSIGN(const engine::GpuOpbenchReport report, engine::RunGpuOpbench(options, control));
+    progress.Clear();
+    return WriteGpuReport(options, report, console);
+  }
   BELLHOP_TRY_ASSIGN(const engine::OpbenchReport report, engine::RunOpbench(options, control));
   progress.Clear();
   for (const std::string& note : report.notes) console.Say("note: " + OneLine(note));
@@ -164,7 +171,12 @@ Status Opbench(const config::OpbenchOptions& options, Console& console) {
   const std::vector<Row> rows = Rows(report);
   switch (options.format) {
     case config::BenchFormat::kJson: console.WriteJson(ResultFile(options, report, rows)); break;
-    case config::BenchFormat::kCsv: console.Write(CsvTable(options, rows).Csv()); break;
+    case config::BenchFormat::kCsv: {
+      std::vector<Json> cases;
+      for (const Row& row : rows) cases.push_back(CaseJson(options, row));
+      console.Write(CsvOfCases(cases, {"scalar_share"}).Csv());
+      break;
+    }
     case config::BenchFormat::kMarkdown: PrintMarkdown(options, report, rows, console); break;
   }
   if (options.out.empty()) return Status();
