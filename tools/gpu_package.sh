@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds everything that a machine with a GPU and nothing but its driver needs to test and measure this tree, and
-# collects it in one folder: stripped programs, the shipped model, tests/gpu/*.py, run_tests.sh and run_benches.sh.
+# collects it in one folder: stripped programs, the shipped model, tests/gpu/*.py, run_tests.sh, run_benches.sh and
+# run_opbench_gpu.sh.
 set -eu
 
 usage() {
@@ -47,7 +48,7 @@ for name in "${targets[@]}"; do
 done
 cp models/tiny-moe-q4_0.gguf "$out/models/"
 cp tests/gpu/*.py "$out/tests/gpu/"
-cp tests/gpu/run_tests.sh bench/run_benches.sh "$out/"
+cp tests/gpu/run_tests.sh bench/run_benches.sh bench/run_opbench_gpu.sh "$out/"
 du -sh "$out"
 if [ -n "$tar" ]; then
   tar -C "$(dirname "$out")" -czf "$tar" "$(basename "$out")"
