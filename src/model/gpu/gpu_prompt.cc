@@ -185,7 +185,7 @@ Status GpuPrompt::Forward(HostSpan<const StepRow> rows, MatView<float> logits, i
 Result<std::string> GpuPrompt::TimeParts() {
   constexpr int kRuns = 5;
   static constexpr const char* kNames[kPromptParts] = {
-      "all parts", "QKV", "QK norm and RoPE", "attention", "output", "router", "fc1", "fc2", "combine", "head"};
+      "all parts", "QKV", "QK norm and RoPE", "attention", "output", "router", "sort", "fc1", "fc2", "combine", "head"};
   const PromptChunk chunk{buffers_.rows, 0};
   const size_t pages = static_cast<size_t>((chunk.rows - 1) / kernels::kKvPageTokens) + 1;
   for (size_t p = 0; p < pages; ++p) pinned_.pages[p] = static_cast<int32_t>(p);

@@ -403,7 +403,7 @@ Status LayerBench::TimeSteps(int32_t rows, int32_t replays, GpuLayerTimes* times
   return CheckFaults(rows, false);
 }
 
-// marks: before, and behind each layer's routes and each layer.
+// marks: before, and behind each layer's router and each layer.
 Status LayerBench::SubmitChunk(int32_t rows, int32_t replay, bool marks) {
   const int64_t windows = PoolRows() - rows + 1;
   float* const residual = pool_ + int64_t{replay} * kPromptWindow % windows * spec_.hidden;
@@ -414,9 +414,10 @@ Status LayerBench::SubmitChunk(int32_t rows, int32_t replay, bool marks) {
     cuda::LaunchQueue queue = stream_->queue();
     queue.overlap = !marks && l > 0;
     if (marks && l == 0) BELLHOP_TRY(Mark());
-    BELLHOP_TRY(SubmitPromptRoutes(layer, chunk, PromptPart::kAll, device_, queue));
+    BELLHOP_TRY(SubmitPromptRoutes(layer, chunk, PromptPart::kRouter, device_, queue));
     if (marks) BELLHOP_TRY(Mark());
     queue.overlap = true;
+    BELLHOP_TRY(SubmitPromptRoutes(layer, chunk, PromptPart::kSort, device_, queue));
     BELLHOP_TRY(fetch_.SubmitExperts(l, layer, chunk, PromptPart::kAll, *stream_));
     BELLHOP_TRY(SubmitPromptCombine(layer, chunk, PromptPart::kAll, device_, queue));
     if (marks) BELLHOP_TRY(Mark());

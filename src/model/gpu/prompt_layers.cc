@@ -231,10 +231,12 @@ Status SubmitPromptRoutes(const PromptLayer& layer, const PromptChunk& chunk, Pr
       kernels::PromptRouterArgs router = *layer.router;
       router.rows = chunk.rows;
       BELLHOP_CUDA_CHECK(device, kernels::LaunchPromptRouter(router, queue));
-      kernels::PromptSortArgs sort = layer.sort;
-      sort.rows = chunk.rows;
-      BELLHOP_CUDA_CHECK(device, kernels::LaunchPromptSort(sort, queue));
     }
+  }
+  if (layer.router && Has(only, PromptPart::kSort)) {
+    kernels::PromptSortArgs sort = layer.sort;
+    sort.rows = chunk.rows;
+    BELLHOP_CUDA_CHECK(device, kernels::LaunchPromptSort(sort, queue));
   }
   if (layer.router && !layer.shared) return Status();
   kernels::PromptExpertArgs dense = layer.shared ? *layer.shared : layer.feed_forward;

@@ -69,8 +69,20 @@ struct PromptChunk {
 };
 
 // Parts of a chunk, for measuring them one by one; each norm goes with what reads it.
-enum class PromptPart : uint8_t { kAll, kQkv, kFinishQkv, kAttention, kOutput, kRouter, kFc1, kFc2, kCombine, kHead };
-inline constexpr int kPromptParts = 10;
+enum class PromptPart : uint8_t {
+  kAll,
+  kQkv,
+  kFinishQkv,
+  kAttention,
+  kOutput,
+  kRouter,
+  kSort,
+  kFc1,
+  kFc2,
+  kCombine,
+  kHead
+};
+inline constexpr int kPromptParts = 11;
 
 // In this order. Launches of `queue`; the first one of a chunk, and the first behind another stream's event, should not
 // overlap what is before it (LaunchQueue::overlap).
