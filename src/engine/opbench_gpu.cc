@@ -109,19 +109,25 @@ class Runner {
     return Status();
   }
 
+  // The first failure. Banks behind it are measured unless the device is lost.
   Status Run() {
     BELLHOP_TRY(MeasureBandwidth());
+    Status failure;
     for (const GpuOpbenchBank& bank : plan_.banks) {
+      const int64_t end = done_ + static_cast<int64_t>(bank.rows.size());
       const std::string name = fmt::format("{} {}", bank.expert.format.name, OpbenchModeName(bank.mode));
       const Status status = RunBank(bank, name);
-      if (Cancelled()) return Status();
+      if (Cancelled()) return failure;
+      done_ = end;
       if (status.ok()) continue;
       // A list goes on without formats that this lane does not take.
-      if (!bank.expert.format.from_list || status.code() != StatusCode::kUnsupported) return status.WithContext(name);
-      report_->notes.push_back(fmt::format("left out: {}: {}", name, status.message()));
-      done_ += static_cast<int64_t>(bank.rows.size());
+      const bool left_out = bank.expert.format.from_list && status.code() == StatusCode::kUnsupported;
+      report_->notes.push_back(fmt::format("{}: {}: {}", left_out ? "left out" : "failed", name, status.message()));
+      if (!left_out && failure.ok()) failure = status.WithContext(name);
+      if (!device_->poison().status().ok()) return failure;
     }
-    return MeasureBandwidth();
+    BELLHOP_TRY(MeasureBandwidth());
+    return failure;
   }
 
   bool Cancelled() const { return control_.cancel != nullptr && control_.cancel->load(std::memory_order_relaxed); }

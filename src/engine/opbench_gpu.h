@@ -50,7 +50,7 @@ struct GpuOpbenchReport {
   std::vector<double> hbm_gbps;  // measured before, between and after
   std::vector<std::string> notes;
   bool cancelled = false;  // `cases` holds those that were complete by then
-  Status failure;          // alike: why the run ended
+  Status failure;          // the first one; other banks were measured, unless the device was lost
 };
 
 // An error: nothing was measured. kUnsupported without CUDA, kNotFound without a GPU; each says what to do.
