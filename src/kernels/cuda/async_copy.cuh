@@ -13,6 +13,11 @@ __device__ __forceinline__ void CopyAsync16(void* to, const void* from, bool hav
                "l"(from), "r"(have ? 16 : 0)
                : "memory");
 }
+__device__ __forceinline__ void CopyAsync4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
 __device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All but the last kPending groups.
 template <int kPending>

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/kv_element.cuh"
+#include "kernels/cuda/mma.cuh"
 
 namespace bellhop::kernels {
 
@@ -12,13 +13,7 @@ inline constexpr int kSlice = 16;         // positions
 inline constexpr int kScoreColumns = 32;  // of a key, at a time
 inline constexpr float kLog2E = 1.44269504088896341f;
 
-// Matrices of 8 x 8 halves; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void LoadMatrices(uint32_t (&r)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
+// As LoadMatrices, each matrix transposed.
 __device__ __forceinline__ void LoadTransposed(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

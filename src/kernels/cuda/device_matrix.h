@@ -116,4 +116,8 @@ constexpr int32_t TermPosition(int32_t e) {
   return e - in_group + in_group % 16 / 4 * 8 + in_group / 16 * 4 + in_group % 4;
 }
 
+// The same of rows of prompts: of each half group, what the lanes of a quad need for k 0 .. 7 of the tensor cores'
+// operand lies side by side, then what they need for k 8 .. 15. So 16 bytes are a row of a matrix of 8 x 8 halves.
+constexpr int32_t PromptPosition(int32_t e) { return e / 16 * 16 + e % 4 / 2 * 8 + e % 16 / 4 * 2 + e % 2; }
+
 }  // namespace bellhop::kernels

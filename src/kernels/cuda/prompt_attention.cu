@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kThreads) PlainKernel(const __grid_constant__ 
   for (int i = 0; i < kOwn; ++i) {
     const int d = lane + 32 * i;
     if (d >= kv.value_dim) break;
-    args.out.data[int64_t{query} * args.out.stride + TermPosition(head * kv.value_dim + d)] =
+    args.out.data[int64_t{query} * args.out.stride + PromptPosition(head * kv.value_dim + d)] =
         __bfloat16_as_ushort(__float2bfloat16_rn(out[i] * factor));
   }
 }
@@ -201,11 +201,11 @@ __global__ void __launch_bounds__(kThreads) FinishKernel(TermRows out, int32_t c
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int quad = 0; quad < 4; ++quad) {
-        uint2* const at = reinterpret_cast<uint2*>(group + quad * 8 + half * 4);
+        auto* const at = reinterpret_cast<uint32_t*>(group + PromptPosition(16 * half + 4 * quad));
+        auto* const next = reinterpret_cast<uint32_t*>(group + PromptPosition(16 * half + 4 * quad + 2));
         // Heads end at multiples of eight columns.
-        if (first + 16 * half + 4 * quad >= columns) *at = make_uint2(0, 0);
-        const uint2 v = *at;
-        const __nv_bfloat162 a = Pair(v.x), b = Pair(v.y);
+        if (first + 16 * half + 4 * quad >= columns) *at = *next = 0;
+        const __nv_bfloat162 a = Pair(*at), b = Pair(*next);
         sums[half] += __bfloat162float(a.x) + __bfloat162float(a.y) + __bfloat162float(b.x) + __bfloat162float(b.y);
       }
     }

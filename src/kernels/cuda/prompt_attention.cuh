@@ -172,7 +172,7 @@ struct WarpAttention {
       for (int d = 0; d < kDim / 8; ++d) {
         if (8 * d >= args.kv.value_dim) break;
         const __nv_bfloat162 pair = __floats2bfloat162_rn(out[d][2 * r] * factor, out[d][2 * r + 1] * factor);
-        *reinterpret_cast<__nv_bfloat162*>(to + TermPosition(first + 8 * d)) = pair;
+        *reinterpret_cast<__nv_bfloat162*>(to + PromptPosition(first + 8 * d)) = pair;
       }
     }
   }

@@ -331,7 +331,7 @@ TEST_F(PromptAttentionTest, ScoresThatAreNoNumbersReachTheirHeadsAlone) {
   for (int32_t m = 0; m < c.rows; ++m) {
     for (int32_t e = 0; e < c.heads * c.value_dim; ++e) {
       const bool bad = m >= 40 && e / c.value_dim < c.heads / c.kv_heads;
-      ASSERT_EQ(std::isnan(quant::Bf16ToF32(data[Size(int64_t{m} * args.out.stride + TermPosition(e))])), bad)
+      ASSERT_EQ(std::isnan(quant::Bf16ToF32(data[Size(int64_t{m} * args.out.stride + PromptPosition(e))])), bad)
           << "row " << m << " column " << e;
     }
   }

@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kCountThreads) CountKernel(PromptSortArgs args
   LetNextStart();
   AwaitPrevious();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, total = args.rows * args.used;
+  const int32_t tile_rows = args.routes.tile_rows;
   for (int e = thread; e < args.experts; e += kCountThreads) counts[e] = chosen[e] = 0;
   if (thread < 2) used[thread] = 0;
   __syncthreads();
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kCountThreads) CountKernel(PromptSortArgs args
     int32_t routes = 0, tiles = 0;
     for (int base = 0; base < args.experts; base += 32) {
       const int e = base + lane, count = e < args.experts ? counts[e] : 0;
-      const int32_t own = (count + kPromptTileRows - 1) / kPromptTileRows;
+      const int32_t own = (count + tile_rows - 1) / tile_rows;
       int32_t routes_to = count, tiles_to = own;
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
@@ -59,11 +60,10 @@ __global__ void __launch_bounds__(kCountThreads) CountKernel(PromptSortArgs args
     args.offsets[e] = offsets[e];
     if (args.route_counts != nullptr) args.route_counts[e] += static_cast<uint32_t>(chosen[e]);
     if (chosen[e] > 0) atomicAdd_block(&used[counts[e] > 0 && slots[e] < args.first_staging ? 0 : 1], 1);
-    const int32_t tiles = (counts[e] + kPromptTileRows - 1) / kPromptTileRows;
+    const int32_t tiles = (counts[e] + tile_rows - 1) / tile_rows;
     for (int i = 0; i < tiles; ++i) {
-      const int32_t done = i * kPromptTileRows, left = counts[e] - done;
-      args.routes.tiles[first_tiles[e] + i] = {slots[e], e, offsets[e] + done,
-                                               left < kPromptTileRows ? left : kPromptTileRows};
+      const int32_t each = EvenTileRows(counts[e], tiles), done = i * each, left = counts[e] - done;
+      args.routes.tiles[first_tiles[e] + i] = {slots[e], e, offsets[e] + done, left < each ? left : each};
     }
   }
   __syncthreads();
@@ -119,6 +119,7 @@ PromptProduct Product(const PromptExpertArgs& args) {
   p.port_scale = args.port_scale;
   p.slot_bytes = args.bank.slot_bytes;
   p.staging = args.bank.staging;
+  p.device = args.device;
   if (args.all_rows) return p;
   p.used = args.used;
   p.first_slot = args.first_slot;
@@ -127,7 +128,8 @@ PromptProduct Product(const PromptExpertArgs& args) {
   p.tile_count = args.routes.tile_count;
   p.order = args.routes.order;
   p.experts = args.experts;
-  p.max_tiles = PromptTiles(int64_t{args.rows} * args.used, args.experts);
+  p.tile_rows = args.routes.tile_rows;
+  p.max_tiles = PromptTiles(int64_t{args.rows} * args.used, args.experts, p.tile_rows);
   return p;
 }
 
@@ -139,7 +141,8 @@ bool IsPossible(const PromptExpertArgs& args) {
 }  // namespace
 
 cudaError_t LaunchPromptSort(const PromptSortArgs& args, const cuda::LaunchQueue& queue) {
-  if (args.rows <= 0 || args.used <= 0 || args.experts <= 0 || args.experts > kMaxPromptExperts) {
+  if (args.rows <= 0 || args.used <= 0 || args.experts <= 0 || args.experts > kMaxPromptExperts ||
+      args.routes.tile_rows <= 0 || args.routes.tile_rows % 8 != 0) {
     return cudaErrorInvalidValue;
   }
   const uint64_t bytes = static_cast<uint64_t>(args.rows) * static_cast<uint64_t>(args.used) * 8;

@@ -48,7 +48,15 @@ class PromptExpertsTest : public GpuTest {
  protected:
   void Run(const ExpertsCase& c) {
     SCOPED_TRACE(c.name);
+    for (const PromptDevice& device : PromptDevices()) Run(c, device);
+  }
+
+ private:
+  void Run(const ExpertsCase& c, const PromptDevice& device) {
+    SCOPED_TRACE(PromptMathName(device.math));
     Prepare(c);
+    args_.device = device;
+    args_.routes.tile_rows = PromptTileRows(device.math);
     if (!c.all_rows) CheckSort(c);
     ASSERT_EQ(LaunchPromptFc1(args_, rig().queue()), cudaSuccess);
     CheckFc1(c);
@@ -64,7 +72,6 @@ class PromptExpertsTest : public GpuTest {
     rig().FreeMemory();
   }
 
- private:
   int32_t route_count(const ExpertsCase& c) const { return c.rows * c.used; }
 
   Routes RandomRoutes(const ExpertsCase& c) {
@@ -222,8 +229,11 @@ class PromptExpertsTest : public GpuTest {
       }
       if (counts[Size(e)] > 1000) ++distinct[slot_of_[Size(e)] >= 0 && slot_of_[Size(e)] < kFirstStaging ? 0 : 1];
       const auto end = static_cast<int32_t>(order_.size());
-      for (int32_t at = first; at < end; at += kPromptTileRows) {
-        tiles.push_back({slot_of_[Size(e)], e, at, std::min(kPromptTileRows, end - at)});
+      // As few tiles as hold the routes, about equal, all but the last of whole eights.
+      const int32_t most = sort.routes.tile_rows, count = (end - first + most - 1) / most;
+      const int32_t each = count == 0 ? 0 : ((end - first + count - 1) / count + 7) / 8 * 8;
+      for (int32_t at = first; at < end; at += each) {
+        tiles.push_back({slot_of_[Size(e)], e, at, std::min(each, end - at)});
       }
     }
     EXPECT_LE(static_cast<int32_t>(tiles.size()), PromptTiles(routes, c.experts));
@@ -398,7 +408,16 @@ TEST_F(PromptExpertsTest, GroupsOfAllSizes) {
   c.experts = c.used = 1;
   c.rows = 130;
   Run(c);
+  c.name = "groups of more than one tile of any kernel";
+  c.experts = 9;
+  c.used = 3;
+  c.rows = 420;
+  c.hidden = 128;
+  c.inner = 96;
+  c.favourite = 40;
+  Run(c);
   c.name = "many experts";
+  c.favourite = 0;
   c.experts = 70;
   c.used = 8;
   c.rows = 40;

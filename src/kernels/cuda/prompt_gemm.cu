@@ -1,4 +1,5 @@
 #include "kernels/cuda/prompt_gemm.cuh"
+#include "kernels/cuda/prompt_wgmma.h"
 
 namespace bellhop::kernels {
 namespace {
@@ -17,6 +18,7 @@ cudaError_t LaunchPromptProduct(const PromptProduct& p, const cuda::LaunchQueue&
   if (!Fits(p)) return cudaErrorInvalidValue;
   const bool one = !p.activates || (p.up.format == p.w.format && p.up.layout == p.w.layout);
   if (!one || p.w.layout != MatrixLayout::kTiles) return LaunchAnyProduct(p, queue);
+  if (p.device.math == PromptMath::kWgmma) return LaunchWgmmaProduct(p, queue);
   switch (p.w.format) {
     case quant::WeightFormat::kF32:
     case quant::WeightFormat::kF16:
@@ -39,6 +41,7 @@ cudaError_t LaunchPromptGemm(const PromptGemmArgs& args, const cuda::LaunchQueue
   p.y_stride = args.y_stride;
   p.adds = args.adds;
   p.port_scale = args.port_scale;
+  p.device = args.device;
   return LaunchPromptProduct(p, queue);
 }
 

@@ -4,11 +4,10 @@
 // kernel, for the sources that instantiate it.
 #pragma once
 
-#include "cuda/launch.h"
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/overlap.cuh"
-#include "kernels/cuda/prompt_gemm.h"
+#include "kernels/cuda/prompt_product.cuh"
 #include "kernels/cuda/tile_formats.cuh"
 
 namespace bellhop::kernels {
@@ -20,10 +19,11 @@ constexpr int kRows = kPromptTileRows;
 constexpr int kN = kRows / 8;    // n8 operands
 constexpr int kStageGroups = 4;  // of 32 columns
 constexpr int kStages = 3;
-// A group's rows lie side by side, 64 bytes each, so that a warp's fragments are 512 bytes in a piece. Groups are half
-// a line apart: the copies of a row do not meet in the banks.
+// A group's rows lie side by side, 64 bytes each, their four pieces permuted so that no two of eight rows share banks.
+// Groups are half a line apart: the copies of a row do not meet in the banks.
 constexpr int kGroupBytes = kRows * 64 + 64;
 constexpr int kSumBytes = kRows * 32;  // two sums a group
+constexpr int PieceAt(int row, int piece) { return row * 64 + (piece ^ row / 2 % 4) * 16; }
 template <typename Format>
 constexpr int kStageBytes = kStageGroups* kGroupBytes + (Format::kMins ? kSumBytes : 0);
 
@@ -51,6 +51,9 @@ constexpr int kBlocks = sizeof(typename Format::Chunk) <= (Format::kTerms == 1 ?
 // Formats whose products need no scale are added where they are.
 template <typename Format>
 constexpr bool kUnscaled = Format::kGroups == 1;
+
+// Blocks that share a tile of the list.
+__host__ __device__ inline int TileParts(const PromptProduct& p) { return (p.tile_rows + kRows - 1) / kRows; }
 
 struct BlockRows {
   int32_t from[kRows];  // rows of x; negative: none
@@ -80,11 +83,11 @@ class RowStages {
       uint8_t* const to = shared_ + stage % kStages * kStageBytes<Format>;
       const int thread = static_cast<int>(threadIdx.x), piece = thread % kPieces;
       const uint16_t* const from = x_.data + stage * kStageGroups * kTermGroup + piece * 8;
-      uint8_t* const at = to + piece / 4 * kGroupBytes + piece % 4 * 16;
+      uint8_t* const at = to + piece / 4 * kGroupBytes;
 #pragma unroll
       for (int i = 0; i < kRows / kAtOnce; ++i) {
         const int n = thread / kPieces + i * kAtOnce, row = rows_.from[n];
-        CopyAsync16(at + n * 64, from + int64_t{row < 0 ? 0 : row} * x_.stride, row >= 0);
+        CopyAsync16(at + PieceAt(n, piece % 4), from + int64_t{row < 0 ? 0 : row} * x_.stride, row >= 0);
       }
       if constexpr (Format::kMins) {
         static_assert(kThreads == 2 * kRows);
@@ -106,13 +109,13 @@ class RowStages {
 
 // A group of 32 columns of one tile times eight rows. sums: of the rows, for formats with minima.
 template <typename Format>
-__device__ __forceinline__ void MultiplyRows(const GroupFragment<Format::kTerms>& f, const uint4& b,
+__device__ __forceinline__ void MultiplyRows(const GroupFragment<Format::kTerms>& f, const uint32_t (&b)[4],
                                              const float (&sums)[2], float (&acc)[4]) {
   constexpr int kParts = Format::kOneScale ? 1 : 2;
   auto multiply = [&](int half, float(&d)[4]) {
 #pragma unroll
     for (int term = 0; term < Format::kTerms; ++term) {
-      MmaBf16(d, f.a[term][half], half == 0 ? b.x : b.z, half == 0 ? b.y : b.w);
+      MmaBf16(d, f.a[term][half], b[2 * half], b[2 * half + 1]);
     }
   };
   if constexpr (kUnscaled<Format>) {
@@ -138,11 +141,14 @@ __device__ __forceinline__ void MultiplyRows(const GroupFragment<Format::kTerms>
 template <typename Format>
 __device__ __forceinline__ void MultiplyGroup(const GroupFragment<Format::kTerms> (&f)[2], const uint8_t* stage,
                                               int group, int lane, float (&acc)[2][kN][4]) {
-  const int g = lane / 4, t = lane % 4;
-  const uint8_t* const rows = stage + group * kGroupBytes + g * 64 + t * 16;
+  const int t = lane % 4;
+  // Matrices of eight rows and a piece each: k 0 .. 7 and 8 .. 15 of both halves.
+  const auto rows = static_cast<uint32_t>(__cvta_generic_to_shared(stage + group * kGroupBytes)) +
+                    static_cast<uint32_t>(PieceAt(lane % 8, lane / 8));
 #pragma unroll
   for (int j = 0; j < kN; ++j) {
-    const uint4 b = *reinterpret_cast<const uint4*>(rows + j * 8 * 64);
+    uint32_t b[4];
+    LoadMatrices(b, rows + j * 8 * 64);
     float sums[2] = {0, 0};
     if constexpr (Format::kMins) {
 #pragma unroll
@@ -185,10 +191,6 @@ __device__ __forceinline__ void MultiplyAll(const PromptProduct& p, ChunkReader<
       MultiplyGroup<Format>(f, stage, u % kStageGroups, lane, acc);
     }
   }
-}
-
-__device__ __forceinline__ float Of(const float* v, int64_t i, float otherwise) {
-  return v == nullptr ? otherwise : v[i];
 }
 
 // The block's sums over its stages: [kRows][kSumStride], the two tiles of each warp side by side.
@@ -260,8 +262,9 @@ inline __device__ void StoreActivations(const PromptProduct& p, int first, const
     sum += __shfl_xor_sync(~0u, sum, 2);
     const int64_t row = rows.to[n];
     if (row < 0 || !exists) continue;
-    *reinterpret_cast<uint2*>(p.hidden.data + row * p.hidden.stride + TermPosition(column)) =
-        make_uint2(Bits(low), Bits(high));
+    uint16_t* const to = p.hidden.data + row * p.hidden.stride;
+    *reinterpret_cast<uint32_t*>(to + PromptPosition(column)) = Bits(low);
+    *reinterpret_cast<uint32_t*>(to + PromptPosition(column + 2)) = Bits(high);
     if (column % 16 == 0) p.hidden.sums[row * (p.hidden.stride / 16) + column / 16] = sum;
   }
   if (blockIdx.y + 1 < gridDim.y) return;
@@ -269,18 +272,12 @@ inline __device__ void StoreActivations(const PromptProduct& p, int first, const
   for (int i = thread; i < kRows * count; i += kThreads) {
     const int row = rows.to[i / count], behind = end + i % count;
     if (row < 0) continue;
-    p.hidden.data[int64_t{row} * p.hidden.stride + TermPosition(behind)] = 0;
+    p.hidden.data[int64_t{row} * p.hidden.stride + PromptPosition(behind)] = 0;
     if (behind % 16 == 0) p.hidden.sums[int64_t{row} * (p.hidden.stride / 16) + behind / 16] = 0;
   }
 }
 
-__device__ __forceinline__ const uint8_t* SlotOf(const PromptProduct& p, const DeviceMatrix& w, int64_t staged,
-                                                 int slot) {
-  if (slot < p.staging.first_slot) return w.data + slot * p.slot_bytes;
-  return p.staging.base + staged + (slot - p.staging.first_slot) * p.staging.slot_bytes;
-}
-
-// Grid: tiles of rows, output rows.
+// Grid: 64 rows of the tiles, output rows.
 template <typename Format>
 __global__ void __launch_bounds__(kThreads, kBlocks<Format>) PromptKernel(const __grid_constant__ PromptProduct p) {
   extern __shared__ __align__(128) uint8_t shared[];
@@ -293,9 +290,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Format>) PromptKernel(const 
   AwaitPrevious();
   ExpertGroup group{0, 0, index * kRows, p.rows - index * kRows};
   if (p.tiles != nullptr) {
-    if (index >= *p.tile_count) return;
-    group = p.tiles[index];
-    if (group.slot < p.first_slot || group.slot >= p.end_slot) return;
+    const int parts = TileParts(p), tile = index / parts, from = index % parts * kRows;
+    if (tile >= *p.tile_count) return;
+    group = p.tiles[tile];
+    if (group.slot < p.first_slot || group.slot >= p.end_slot || group.count <= from) return;
+    group.first += from;
+    group.count -= from;
   }
   if (thread < kRows) {
     const bool have = thread < group.count;
@@ -333,10 +333,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Format>) PromptKernel(const 
   }
 }
 
-inline uint64_t Bytes(const DeviceMatrix& w) {
-  return w.rows == 0 ? 0 : DeviceMatrixBytes(w.format, w.rows, w.cols, w.row_bytes);
-}
-
 template <typename Format>
 cudaError_t LaunchAs(const PromptProduct& p, const cuda::LaunchQueue& queue) {
   constexpr int kShared = kStages * kStageBytes<Format>;
@@ -345,15 +341,10 @@ cudaError_t LaunchAs(const PromptProduct& p, const cuda::LaunchQueue& queue) {
   if (error != cudaSuccess) return error;
   const int tiles_of_block = p.activates ? kWarps : 2 * kWarps;
   const auto blocks = static_cast<unsigned>((p.w.tiles() + tiles_of_block - 1) / tiles_of_block);
-  const auto row_tiles = static_cast<unsigned>(p.tiles != nullptr ? p.max_tiles : (p.rows + kRows - 1) / kRows);
-  const auto outputs = static_cast<uint64_t>(p.w.rows) * (p.activates ? 2 : 1);
-  const uint64_t x_rows = static_cast<uint64_t>(p.rows) * static_cast<uint64_t>(p.used);
+  const auto row_tiles =
+      static_cast<unsigned>(p.tiles != nullptr ? p.max_tiles * TileParts(p) : (p.rows + kRows - 1) / kRows);
   return cuda::Launch(
-      queue,
-      {.name = p.activates ? "prompt fc1" : "prompt product",
-       .bytes = (Bytes(p.w) + Bytes(p.up)) * static_cast<uint64_t>(p.experts) +
-                x_rows * (static_cast<uint64_t>(p.x.stride) * 2 + static_cast<uint64_t>(p.w.rows) * 4),
-       .flops = 2 * x_rows * outputs * static_cast<uint64_t>(p.w.cols)},
+      queue, CostOf(p),
       {.grid = dim3(row_tiles, blocks), .block = dim3(kThreads), .shared_bytes = kShared, .overlap = true},
       PromptKernel<Format>, p);
 }

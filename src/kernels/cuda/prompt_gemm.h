@@ -18,6 +18,7 @@ struct PromptProduct {
   const int32_t* tile_count = nullptr;
   const int32_t* order = nullptr;
   int32_t max_tiles = 0;
+  int32_t tile_rows = kPromptTileRows;           // of one tile, at most
   int32_t first_slot = 0, end_slot = INT32_MAX;  // tiles of other slots are left alone
   int32_t experts = 1;                           // for the declared bytes
   int32_t used = 1;
@@ -36,6 +37,7 @@ struct PromptProduct {
   TermRows hidden;  // activates
   DeviceActivation activation = DeviceActivation::kSwiGlu;
   float alpha = 1, beta = 0, limit = 0;
+  PromptDevice device;
 };
 
 cudaError_t LaunchPromptProduct(const PromptProduct& p, const cuda::LaunchQueue& queue);

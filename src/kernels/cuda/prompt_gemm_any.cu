@@ -118,8 +118,7 @@ __device__ __noinline__ void ReadChunk(const DeviceMatrix& w, const uint8_t* dat
   switch (w.format) {
 #define BELLHOP_TILE(Format, table) \
   case Format::kFormat: ReadTile<Format>(w, data, tile, chunk, table, lane, c); break;
-    using TwoTermF32 = TilePlain<WeightFormat::kF32, 4, 2>;
-    BELLHOP_TILE(TwoTermF32, none)
+    BELLHOP_TILE(TileTwoTermF32, none)
     BELLHOP_TILE(TileF16, none)
     BELLHOP_TILE(TileBF16, none)
     BELLHOP_TILE(TileQ4_0, none)

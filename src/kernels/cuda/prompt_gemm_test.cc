@@ -37,7 +37,7 @@ struct Shape {
 
 class PromptProductTest : public GpuTest {
  protected:
-  std::vector<float> Multiply(const DeviceMatrix& w, const TermRows& x, int32_t rows) {
+  std::vector<float> Multiply(const DeviceMatrix& w, const TermRows& x, int32_t rows, const PromptDevice& device = {}) {
     const int64_t stride = w.rows + 3;
     PromptGemmArgs args;
     args.matrix = w;
@@ -46,6 +46,7 @@ class PromptProductTest : public GpuTest {
     args.books = rig().books();
     args.y = rig().Poisoned<float>(Size((rows + 1) * stride));
     args.y_stride = stride;
+    args.device = device;
     EXPECT_EQ(LaunchPromptGemm(args, rig().queue()), cudaSuccess);
     return TakeResults(rig().Download(args.y, Size((rows + 1) * stride)), rows, w.rows, stride);
   }
@@ -69,20 +70,24 @@ TEST_P(PromptFormatTest, ProductsAreThoseOfRoundedRowsAndRowsDoNotSeeOneAnother)
     const DeviceMatrix device = OnDevice(rig(), w, c.layout);
     const auto values = Normal(Size(int64_t{rows} * cols), 1, ++seed);
     const TermRows x = UploadPromptRows(rig(), values, rows, cols);
-    const auto all = Multiply(device, x, rows);
-    const double error = RelativeL2(all, ExactProduct(w, ToDoubles(values), rows));
-    const double sum_error = RelativeL2(all, ExactProduct(w, ToDoubles(RoundedToBf16(values)), rows));
-    // Few results of one row may be smaller than what they are sums of.
-    EXPECT_LE(error, rows == 1 ? 2 * kPromptTolerance : kPromptTolerance);
-    EXPECT_LE(sum_error, kSumTolerance);
-    worst = std::max(worst, error);
-    worst_sum = std::max(worst_sum, sum_error);
-    for (const int32_t first : {0, rows / 3, rows - 1}) {
-      for (const int32_t count : {1, 63, rows - first}) {
-        if (first + count > rows) continue;
-        const auto some = Multiply(device, RowsFrom(x, first), count);
-        EXPECT_TRUE(SameBits(some.data(), all.data() + int64_t{first} * w.rows, some.size()))
-            << count << " rows from " << first;
+    const auto exact = ExactProduct(w, ToDoubles(values), rows);
+    const auto exact_sums = ExactProduct(w, ToDoubles(RoundedToBf16(values)), rows);
+    for (const PromptDevice& math : PromptDevices()) {
+      SCOPED_TRACE(PromptMathName(math.math));
+      const auto all = Multiply(device, x, rows, math);
+      const double error = RelativeL2(all, exact), sum_error = RelativeL2(all, exact_sums);
+      // Few results of one row may be smaller than what they are sums of.
+      EXPECT_LE(error, rows == 1 ? 2 * kPromptTolerance : kPromptTolerance);
+      EXPECT_LE(sum_error, kSumTolerance);
+      worst = std::max(worst, error);
+      worst_sum = std::max(worst_sum, sum_error);
+      for (const int32_t first : {0, rows / 3, rows - 1}) {
+        for (const int32_t count : {1, 63, rows - first}) {
+          if (first + count > rows) continue;
+          const auto some = Multiply(device, RowsFrom(x, first), count, math);
+          EXPECT_TRUE(SameBits(some.data(), all.data() + int64_t{first} * w.rows, some.size()))
+              << count << " rows from " << first;
+        }
       }
     }
     rig().FreeMemory();
@@ -95,6 +100,31 @@ std::string CaseName(const testing::TestParamInfo<ProductCase>& info) {
          (info.param.layout == MatrixLayout::kTiles ? "_tiles" : "_file");
 }
 INSTANTIATE_TEST_SUITE_P(AllFormats, PromptFormatTest, testing::ValuesIn(AllCases()), CaseName);
+
+// Every kind of tile that a kernel has for its rows, and one row less and more.
+TEST_F(PromptProductTest, TilesOfAnySizeGiveTheSameBits) {
+  constexpr int32_t kRows = 400, kOutputs = 150;
+  for (const WeightFormat format :
+       {WeightFormat::kQ4_0, WeightFormat::kQ8_0, WeightFormat::kQ4K, WeightFormat::kQ6K, WeightFormat::kF16}) {
+    const HostMatrix w = RandomHostMatrix(format, kOutputs, 256, 1);
+    const DeviceMatrix device = OnDevice(rig(), w, MatrixLayout::kTiles);
+    const auto values = RoundedToBf16(Normal(Size(int64_t{kRows} * w.cols), 1, 2));
+    const TermRows x = UploadPromptRows(rig(), values, kRows, w.cols);
+    for (const PromptDevice& math : PromptDevices()) {
+      SCOPED_TRACE(testing::Message() << quant::Traits(format).name << " " << PromptMathName(math.math));
+      const auto all = Multiply(device, x, kRows, math);
+      EXPECT_LE(RelativeL2(all, ExactProduct(w, ToDoubles(values), kRows)), kSumTolerance);
+      for (const int32_t size : {16, 32, 48, 64, 96, 128, 144, 160, 176, 192}) {
+        for (const int32_t rows : {size - 1, size, size + 1}) {
+          const int32_t first = (size * 7 + rows) % (kRows - rows);
+          const auto some = Multiply(device, RowsFrom(x, first), rows, math);
+          EXPECT_TRUE(SameBits(some.data(), all.data() + int64_t{first} * kOutputs, some.size())) << rows << " rows";
+        }
+      }
+    }
+    rig().FreeMemory();
+  }
+}
 
 TEST_F(PromptProductTest, ScaleBiasAndSumsIntoTheResidual) {
   constexpr int32_t kRows = 77, kOutputs = 150;
@@ -111,13 +141,16 @@ TEST_F(PromptProductTest, ScaleBiasAndSumsIntoTheResidual) {
     args.x = UploadPromptRows(rig(), values, kRows, cols);
     args.rows = kRows;
     args.books = rig().books();
-    args.y = rig().Upload(residual);
     args.y_stride = kOutputs;
     args.adds = true;
     args.port_scale = 0.75f;
-    ASSERT_EQ(LaunchPromptGemm(args, rig().queue()), cudaSuccess);
     for (size_t i = 0; i < want.size(); ++i) want[i] = residual[i] + 0.75 * (1.5 * want[i] + bias[i % kOutputs]);
-    EXPECT_LE(RelativeL2(rig().Download(args.y, want.size()), want), kSumTolerance);
+    for (const PromptDevice& math : PromptDevices()) {
+      args.y = rig().Upload(residual);
+      args.device = math;
+      ASSERT_EQ(LaunchPromptGemm(args, rig().queue()), cudaSuccess);
+      EXPECT_LE(RelativeL2(rig().Download(args.y, want.size()), want), kSumTolerance) << PromptMathName(math.math);
+    }
   }
 }
 

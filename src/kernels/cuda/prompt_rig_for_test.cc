@@ -14,6 +14,14 @@ int32_t Stride(int32_t cols) { return static_cast<int32_t>(RoundUp(int64_t{cols}
 
 }  // namespace
 
+std::vector<PromptDevice> PromptDevices() {
+  PromptDevice best;
+  EXPECT_EQ(ChoosePromptMath(&best), cudaSuccess);
+  std::vector<PromptDevice> devices = {PromptDevice{}};
+  if (best.math != PromptMath::kMma) devices.push_back(best);
+  return devices;
+}
+
 std::vector<float> RoundedToBf16(const std::vector<float>& values) {
   std::vector<float> rounded;
   rounded.reserve(values.size());
@@ -24,7 +32,20 @@ std::vector<float> RoundedToBf16(const std::vector<float>& values) {
 std::vector<double> ToDoubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
 TermRows UploadPromptRows(GpuRig& rig, const std::vector<float>& values, int32_t rows, int32_t cols) {
-  return UploadTerms(rig, RoundedToBf16(values), rows, cols, 1);
+  TermRows x;
+  x.terms = 1;
+  x.stride = Stride(cols);
+  std::vector<uint16_t> data(Size(int64_t{rows} * x.stride));
+  std::vector<float> sums(Size(int64_t{rows} * x.stride / 16));
+  for (int64_t i = 0; i < int64_t{rows} * cols; ++i) {
+    const auto m = i / cols, e = i % cols;
+    const uint16_t rounded = quant::F32ToBf16(values[Size(i)]);
+    data[Size(m * x.stride + PromptPosition(static_cast<int32_t>(e)))] = rounded;
+    sums[Size(m * x.stride / 16 + e / 16)] += quant::Bf16ToF32(rounded);
+  }
+  x.data = rig.Upload(data);
+  x.sums = rig.Upload(sums);
+  return x;
 }
 
 TermRows PoisonedPromptRows(GpuRig& rig, int32_t rows, int32_t cols) {
@@ -50,7 +71,7 @@ std::vector<float> DownloadPromptRows(GpuRig& rig, const TermRows& x, int32_t ro
     for (int32_t first = 0; first < x.stride; first += 16) {
       double sum = 0, magnitude = 0;
       for (int32_t e = first; e < first + 16; ++e) {
-        const float v = quant::Bf16ToF32(data[Size(int64_t{m} * x.stride + TermPosition(e))]);
+        const float v = quant::Bf16ToF32(data[Size(int64_t{m} * x.stride + PromptPosition(e))]);
         sum += v;
         magnitude += std::fabs(v);
         if (e < cols) {

@@ -14,6 +14,9 @@ inline constexpr double kPromptTolerance = 2e-3;
 // Products of rounded activations are exact but for f32 sums; tensor cores cut, they do not round.
 inline constexpr double kSumTolerance = 5e-5;
 
+// What multiplies rows on this device: everywhere mma.sync, and what a model would use.
+std::vector<PromptDevice> PromptDevices();
+
 std::vector<float> RoundedToBf16(const std::vector<float>& values);
 std::vector<double> ToDoubles(const std::vector<float>& values);
 

@@ -53,7 +53,9 @@ __global__ void __launch_bounds__(kThreads) NormKernel(PromptNormArgs args) {
       }
     }
     const __nv_bfloat162 low = __floats2bfloat162_rn(v.x, v.y), high = __floats2bfloat162_rn(v.z, v.w);
-    *reinterpret_cast<uint2*>(args.x.data + row * args.x.stride + TermPosition(c)) = make_uint2(Bits(low), Bits(high));
+    uint16_t* const to = args.x.data + row * args.x.stride;
+    *reinterpret_cast<uint32_t*>(to + PromptPosition(c)) = Bits(low);
+    *reinterpret_cast<uint32_t*>(to + PromptPosition(c + 2)) = Bits(high);
     float sum = __bfloat162float(low.x) + __bfloat162float(low.y) + __bfloat162float(high.x) + __bfloat162float(high.y);
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);

@@ -1,4 +1,5 @@
 // How fast the kernels of prompts are: nothing is held to it, the numbers are printed.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <iostream>
@@ -13,6 +14,10 @@ namespace {
 using quant::WeightFormat;
 
 size_t Size(int64_t n) { return static_cast<size_t>(n); }
+
+struct LayerShape {
+  int32_t rows, used, experts, hidden, inner;
+};
 
 class PromptSpeedTest : public GpuTest {
  protected:
@@ -47,7 +52,63 @@ class PromptSpeedTest : public GpuTest {
   TermRows Rows(int32_t rows, int32_t cols) {
     return UploadPromptRows(rig(), Normal(Size(int64_t{rows} * cols), 1, 1), rows, cols);
   }
+  void TimeExperts(const LayerShape& s, WeightFormat format);
 };
+
+// One layer's experts, routes drawn evenly.
+void PromptSpeedTest::TimeExperts(const LayerShape& s, WeightFormat format) {
+  const int32_t routes = s.rows * s.used;
+  PromptExpertArgs args;
+  ExpertBank& bank = args.bank;
+  bank.gate = Matrix(format, s.inner * s.experts, s.hidden);
+  bank.up = Matrix(format, s.inner * s.experts, s.hidden);
+  bank.down = Matrix(format, s.hidden * s.experts, s.inner);
+  for (DeviceMatrix* w : {&bank.gate, &bank.up, &bank.down}) w->rows /= s.experts;
+  // Those of `down` take as many or less: all lie inside of what is there.
+  bank.slot_bytes = static_cast<int64_t>(std::min({BytesOf(bank.gate), BytesOf(bank.up), BytesOf(bank.down)}));
+  std::mt19937 random(1);
+  std::vector<int32_t> ids, all;
+  for (int32_t e = 0; e < s.experts; ++e) all.push_back(e);
+  for (int32_t m = 0; m < s.rows; ++m) {
+    for (int32_t u = 0; u < s.used; ++u) {
+      std::swap(all[Size(u)], all[Size(u) + random() % Size(s.experts - u)]);
+      ids.push_back(all[Size(u)]);
+    }
+  }
+  args.rows = s.rows;
+  args.used = s.used;
+  args.experts = s.experts;
+  args.routes.ids = args.routes.slots = rig().Upload(ids);
+  args.routes.weights = rig().Upload(std::vector<float>(Size(routes), 0.1f));
+  args.routes.order = rig().Poisoned<int32_t>(Size(routes));
+  args.routes.tiles = rig().Poisoned<ExpertGroup>(Size(PromptTiles(routes, s.experts)));
+  args.routes.tile_count = rig().Poisoned<int32_t>(1);
+  args.books = rig().books();
+  args.x = Rows(s.rows, s.hidden);
+  args.hidden = PoisonedPromptRows(rig(), routes, s.inner);
+  args.partial = rig().Poisoned<float>(Size(int64_t{routes} * s.hidden));
+  args.residual = rig().Zeroed<float>(Size(int64_t{s.rows} * s.hidden));
+  int32_t* const offsets = rig().Poisoned<int32_t>(Size(s.experts + 1));
+  for (const PromptDevice& device : PromptDevices()) {
+    args.device = device;
+    args.routes.tile_rows = PromptTileRows(device.math);
+    PromptSortArgs sort;
+    sort.routes = args.routes;
+    sort.rows = s.rows;
+    sort.used = s.used;
+    sort.experts = s.experts;
+    sort.offsets = offsets;
+    const double sorting = Time([&] { return LaunchPromptSort(sort, rig().queue()); });
+    const double fc1 = Time([&] { return LaunchPromptFc1(args, rig().queue()); });
+    const double fc2 = Time([&] { return LaunchPromptFc2(args, rig().queue()); });
+    const double combine = Time([&] { return LaunchPromptCombine(args, rig().queue()); });
+    const double flops = 2e-9 * routes * s.hidden * s.inner;
+    std::cout << quant::Traits(format).name << " experts, " << s.rows << " rows, " << s.experts << " x " << s.hidden
+              << " x " << s.inner << ", " << PromptMathName(device.math) << ": sort " << sorting << " ms, fc1 " << fc1
+              << " ms (" << 2 * flops / fc1 << " TFLOP/s), fc2 " << fc2 << " ms (" << flops / fc2
+              << " TFLOP/s), combine " << combine << " ms, all " << sorting + fc1 + fc2 + combine << " ms\n";
+  }
+}
 
 TEST_F(PromptSpeedTest, Products) {
   constexpr int32_t kOutputs = 4096, kCols = 4096;
@@ -62,9 +123,13 @@ TEST_F(PromptSpeedTest, Products) {
       args.books = rig().books();
       args.y = rig().Poisoned<float>(Size(int64_t{rows} * kOutputs));
       args.y_stride = kOutputs;
-      const double ms = Time([&] { return LaunchPromptGemm(args, rig().queue()); });
-      std::cout << quant::Traits(format).name << " " << rows << " x " << kOutputs << " x " << kCols << ": " << ms
-                << " ms, " << 2e-9 * rows * kOutputs * kCols / ms << " TFLOP/s\n";
+      for (const PromptDevice& device : PromptDevices()) {
+        args.device = device;
+        const double ms = Time([&] { return LaunchPromptGemm(args, rig().queue()); });
+        std::cout << quant::Traits(format).name << " " << rows << " x " << kOutputs << " x " << kCols << ", "
+                  << PromptMathName(device.math) << ": " << ms << " ms, " << 2e-9 * rows * kOutputs * kCols / ms
+                  << " TFLOP/s\n";
+      }
       rig().FreeMemory();
     }
   }
@@ -76,40 +141,19 @@ TEST_F(PromptSpeedTest, Products) {
 }
 
 TEST_F(PromptSpeedTest, Experts) {
-  constexpr int32_t kRows = 2048, kUsed = 8, kExperts = 128, kHidden = 2048, kInner = 768, kRoutes = kRows * kUsed;
-  for (const WeightFormat format : {WeightFormat::kQ4_0, WeightFormat::kQ4K, WeightFormat::kMXFP4}) {
-    PromptExpertArgs args;
-    ExpertBank& bank = args.bank;
-    bank.gate = Matrix(format, kInner * kExperts, kHidden);
-    bank.up = Matrix(format, kInner * kExperts, kHidden);
-    bank.down = Matrix(format, kHidden * kExperts, kInner);
-    for (DeviceMatrix* w : {&bank.gate, &bank.up, &bank.down}) w->rows /= kExperts;
-    bank.slot_bytes = static_cast<int64_t>(BytesOf(bank.gate));  // of `down` too, or less
-    std::vector<int32_t> ids;
-    for (int32_t r = 0; r < kRoutes; ++r) ids.push_back((r * 37 + r / kUsed * 11) % kExperts);
-    args.rows = kRows;
-    args.used = kUsed;
-    args.experts = kExperts;
-    args.routes.ids = args.routes.slots = rig().Upload(ids);
-    args.routes.weights = rig().Upload(std::vector<float>(Size(kRoutes), 0.1f));
-    args.routes.order = rig().Poisoned<int32_t>(Size(kRoutes));
-    args.routes.tiles = rig().Poisoned<ExpertGroup>(Size(PromptTiles(kRoutes, kExperts)));
-    args.routes.tile_count = rig().Poisoned<int32_t>(1);
-    args.books = rig().books();
-    args.x = Rows(kRows, kHidden);
-    args.hidden = PoisonedPromptRows(rig(), kRoutes, kInner);
-    args.partial = rig().Poisoned<float>(Size(int64_t{kRoutes} * kHidden));
-    args.residual = rig().Zeroed<float>(Size(int64_t{kRows} * kHidden));
-    PromptSortArgs sort{args.routes, kRows, kUsed, kExperts, rig().Poisoned<int32_t>(kExperts + 1)};
-    const double sorting = Time([&] { return LaunchPromptSort(sort, rig().queue()); });
-    const double fc1 = Time([&] { return LaunchPromptFc1(args, rig().queue()); });
-    const double fc2 = Time([&] { return LaunchPromptFc2(args, rig().queue()); });
-    const double combine = Time([&] { return LaunchPromptCombine(args, rig().queue()); });
-    const double flops = 2e-9 * kRoutes * kHidden * kInner;
-    std::cout << quant::Traits(format).name << " experts, " << kRows << " rows: sort " << sorting << " ms, fc1 " << fc1
-              << " ms (" << 2 * flops / fc1 << " TFLOP/s), fc2 " << fc2 << " ms (" << flops / fc2
-              << " TFLOP/s), combine " << combine << " ms\n";
-    rig().FreeMemory();
+  const LayerShape shapes[] = {{2048, 8, 128, 2048, 768},
+                               {8192, 8, 128, 2048, 768},
+                               {512, 10, 512, 2560, 640},
+                               {2048, 10, 512, 2560, 640},
+                               {8192, 10, 512, 2560, 640}};
+  for (const LayerShape& s : shapes) {
+    for (const WeightFormat format :
+         {WeightFormat::kQ4_0, WeightFormat::kQ8_0, WeightFormat::kMXFP4, WeightFormat::kQ4K, WeightFormat::kQ6K,
+          WeightFormat::kIQ3XXS, WeightFormat::kBF16, WeightFormat::kF16}) {
+      if (s.inner % static_cast<int32_t>(quant::Traits(format).block_elems) != 0) continue;
+      TimeExperts(s, format);
+      rig().FreeMemory();
+    }
   }
 }
 

@@ -2,8 +2,8 @@
 // prompt: what a matrix reads is rounded to bf16, weights enter exactly (f32 ones to 16 bits), sums and the residual
 // are f32. A result depends on its own row alone: the same bits whatever the chunk's bounds are. CUDA builds alone.
 //
-// Here TermRows have one term, and their sums are those of the rounded numbers. Strides are multiples of kTermPadding;
-// columns behind a row are zeros, which the kernels write.
+// Here TermRows have one term, element e of a row is at PromptPosition(e), and their sums are those of the rounded
+// numbers. Strides are multiples of kTermPadding; columns behind a row are zeros, which the kernels write.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,6 +14,19 @@
 #include "kernels/cuda/device_matrix.h"
 
 namespace bellhop::kernels {
+
+// How rows are multiplied; fixed for a device when a model is made.
+enum class PromptMath : uint8_t {
+  kMma,    // mma.sync, everywhere
+  kWgmma,  // sm_90a; kMma for what has no tiles
+};
+struct PromptDevice {
+  PromptMath math = PromptMath::kMma;
+  int32_t multiprocessors = 0;  // kWgmma
+};
+// For the current device.
+cudaError_t ChoosePromptMath(PromptDevice* device);
+constexpr const char* PromptMathName(PromptMath math) { return math == PromptMath::kWgmma ? "wgmma" : "mma.sync"; }
 
 // x = values * norm / rms, rounded.
 struct PromptNormArgs {
@@ -36,6 +49,7 @@ struct PromptGemmArgs {
   int64_t y_stride = 0;
   bool adds = false;  // y += port_scale * what would be stored
   float port_scale = 1;
+  PromptDevice device;
 };
 cudaError_t LaunchPromptGemm(const PromptGemmArgs& args, const cuda::LaunchQueue& queue);
 
@@ -57,7 +71,15 @@ struct PromptRouterArgs {
 };
 cudaError_t LaunchPromptRouter(const PromptRouterArgs& args, const cuda::LaunchQueue& queue);
 
-inline constexpr int kPromptTileRows = 64;
+// Rows that one tile of products takes, at most: the fewer tiles, the less weights are decoded.
+inline constexpr int32_t kPromptTileRows = 64;
+constexpr int32_t PromptTileRows(PromptMath math) { return math == PromptMath::kWgmma ? 192 : kPromptTileRows; }
+
+// Rows are cut into as few tiles as hold them, of about the same size: this many each, the last one what is left.
+constexpr int32_t EvenTileRows(int32_t rows, int32_t tiles) {
+  const int32_t each = (rows + tiles - 1) / tiles;
+  return (each + 7) / 8 * 8;
+}
 
 // Routes of a chunk by expert.
 struct PromptRoutes {
@@ -65,11 +87,12 @@ struct PromptRoutes {
   const int32_t* slots = nullptr;  // [rows * used], negative: nobody's here
   const float* weights = nullptr;  // [rows * used]
   int32_t* order = nullptr;        // [rows * used]: routes that have a slot, by expert, then by number
-  ExpertGroup* tiles = nullptr;    // [PromptTiles()]: up to kPromptTileRows of `order` each, of one expert
+  ExpertGroup* tiles = nullptr;    // [PromptTiles()]: up to tile_rows of `order` each, of one expert
   int32_t* tile_count = nullptr;   // [1]
+  int32_t tile_rows = kPromptTileRows;
 };
-constexpr int32_t PromptTiles(int64_t routes, int32_t experts) {
-  const int64_t full = routes / kPromptTileRows;
+constexpr int32_t PromptTiles(int64_t routes, int32_t experts, int32_t tile_rows = kPromptTileRows) {
+  const int64_t full = routes / tile_rows;
   return static_cast<int32_t>(full + (routes - full < experts ? routes - full : experts));
 }
 
@@ -104,6 +127,7 @@ struct PromptExpertArgs {
   float port_scale = 1;
   const float* shared_weights = nullptr;  // [rows], all_rows: factors on a row's result; null: 1
   const float* misses = nullptr;          // [rows][width], device memory; null: none
+  PromptDevice device;
 };
 cudaError_t LaunchPromptFc1(const PromptExpertArgs& args, const cuda::LaunchQueue& queue);
 // all_rows: adds to the residual at once, and there is nothing to combine.

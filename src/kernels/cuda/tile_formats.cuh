@@ -27,6 +27,15 @@ __device__ __forceinline__ uint4 Load16(const uint8_t* p) { return __ldg(reinter
 __device__ __forceinline__ uint2 Load8(const uint8_t* p) { return __ldg(reinterpret_cast<const uint2*>(p)); }
 __device__ __forceinline__ uint32_t Load4(const uint8_t* p) { return __ldg(reinterpret_cast<const uint32_t*>(p)); }
 __device__ __forceinline__ uint32_t Load2(const uint8_t* p) { return __ldg(reinterpret_cast<const uint16_t*>(p)); }
+// Bytes in shared memory; others are in global memory, where nobody writes them meanwhile.
+struct SharedBytes {
+  const uint8_t* data;
+  __device__ __forceinline__ SharedBytes operator+(int bytes) const { return {data + bytes}; }
+};
+__device__ __forceinline__ uint4 Load16(SharedBytes p) { return *reinterpret_cast<const uint4*>(p.data); }
+__device__ __forceinline__ uint2 Load8(SharedBytes p) { return *reinterpret_cast<const uint2*>(p.data); }
+__device__ __forceinline__ uint32_t Load4(SharedBytes p) { return *reinterpret_cast<const uint32_t*>(p.data); }
+__device__ __forceinline__ uint32_t Load2(SharedBytes p) { return *reinterpret_cast<const uint16_t*>(p.data); }
 __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
@@ -35,7 +44,18 @@ struct NoTables {
   __device__ void Fill(const void*) {}
 };
 
-struct TileQ4_0 {
+// Both rows of a lane; of a format's LoadRow, which brings row r of a chunk (g + 8 * r) to row `to` of its registers.
+template <typename Format>
+struct TileLoads {
+  static __device__ __forceinline__ auto Load(const uint8_t* chunk, int lane) {
+    typename Format::Chunk c;
+    Format::LoadRow(chunk, 0, lane, &c, 0);
+    Format::LoadRow(chunk, 1, lane, &c, 1);
+    return c;
+  }
+};
+
+struct TileQ4_0 : TileLoads<TileQ4_0> {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kQ4_0;
   static constexpr int kGroups = 4, kTerms = 1;
   static constexpr bool kOneScale = true, kMins = false;
@@ -44,9 +64,10 @@ struct TileQ4_0 {
     uint4 codes[2];
     uint2 scales[2];
   };
-  static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const uint8_t *const codes = chunk + lane * 16, *const scales = chunk + lane / 4 * 8;
-    return {{Load16(codes), Load16(codes + 512)}, {Load8(scales + 1024), Load8(scales + 1088)}};
+  template <typename Bytes>
+  static __device__ __forceinline__ void LoadRow(Bytes chunk, int r, int lane, Chunk* c, int to) {
+    c->codes[to] = Load16(chunk + (512 * r + lane * 16));
+    c->scales[to] = Load8(chunk + (1024 + 64 * r + lane / 4 * 8));
   }
   static __device__ __forceinline__ void Expand(const Chunk& c, int i, int, const Tables&, GroupFragment<1>* f) {
 #pragma unroll
@@ -62,7 +83,7 @@ struct TileQ4_0 {
 };
 
 // E2M1 codes: their bits at the top of a bf16 are the value times 2^-126.
-struct TileMxfp4 {
+struct TileMxfp4 : TileLoads<TileMxfp4> {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kMXFP4;
   static constexpr int kGroups = 4, kTerms = 1;
   static constexpr bool kOneScale = true, kMins = false;
@@ -71,9 +92,10 @@ struct TileMxfp4 {
     uint4 codes[2];
     uint32_t scales[2];
   };
-  static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const uint8_t *const codes = chunk + lane * 16, *const scales = chunk + lane / 4 * 4;
-    return {{Load16(codes), Load16(codes + 512)}, {Load4(scales + 1024), Load4(scales + 1056)}};
+  template <typename Bytes>
+  static __device__ __forceinline__ void LoadRow(Bytes chunk, int r, int lane, Chunk* c, int to) {
+    c->codes[to] = Load16(chunk + (512 * r + lane * 16));
+    c->scales[to] = Load4(chunk + (1024 + 32 * r + lane / 4 * 4));
   }
   // Nibbles at bits 0..3 of both halves.
   static __device__ __forceinline__ uint32_t Values(uint32_t w) {
@@ -94,7 +116,7 @@ struct TileMxfp4 {
   }
 };
 
-struct TileQ8_0 {
+struct TileQ8_0 : TileLoads<TileQ8_0> {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kQ8_0;
   static constexpr int kGroups = 2, kTerms = 1;
   static constexpr bool kOneScale = true, kMins = false;
@@ -103,9 +125,10 @@ struct TileQ8_0 {
     uint4 codes[2];
     uint32_t scales[2];
   };
-  static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const uint8_t *const codes = chunk + lane * 16, *const scales = chunk + lane / 4 * 4;
-    return {{Load16(codes), Load16(codes + 512)}, {Load4(scales + 1024), Load4(scales + 1056)}};
+  template <typename Bytes>
+  static __device__ __forceinline__ void LoadRow(Bytes chunk, int r, int lane, Chunk* c, int to) {
+    c->codes[to] = Load16(chunk + (512 * r + lane * 16));
+    c->scales[to] = Load4(chunk + (1024 + 32 * r + lane / 4 * 4));
   }
   // Bytes 0 and 2 of codes + 128 as bf16 minus 128: sixteen times the high nibble and the low one, all exact.
   static __device__ __forceinline__ uint32_t Values(uint32_t w) {
@@ -126,7 +149,7 @@ struct TileQ8_0 {
   }
 };
 
-struct TileQ4K {
+struct TileQ4K : TileLoads<TileQ4K> {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kQ4K;
   static constexpr int kGroups = 8, kTerms = 1;
   static constexpr bool kOneScale = true, kMins = true;
@@ -135,10 +158,12 @@ struct TileQ4K {
     uint4 codes[2][2];  // [row][columns 0..127, 128..255]
     uint4 header[2];    // d, dmin, twelve bytes of scales and minima
   };
-  static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const uint8_t *const codes = chunk + lane * 16, *const headers = chunk + lane / 4 * 16;
-    return {{{Load16(codes), Load16(codes + 1024)}, {Load16(codes + 512), Load16(codes + 1536)}},
-            {Load16(headers + 2048), Load16(headers + 2176)}};
+  template <typename Bytes>
+  static __device__ __forceinline__ void LoadRow(Bytes chunk, int r, int lane, Chunk* c, int to) {
+    const Bytes codes = chunk + (512 * r + lane * 16);
+    c->codes[to][0] = Load16(codes);
+    c->codes[to][1] = Load16(codes + 1024);
+    c->header[to] = Load16(chunk + (2048 + 128 * r + lane / 4 * 16));
   }
   static __device__ __forceinline__ void ScaleMin(const uint4& h, int i, float* scale, float* min) {
     // Bytes 0..3 of the field are h.y, 4..7 h.z, 8..11 h.w.
@@ -168,7 +193,7 @@ struct TileQ4K {
   }
 };
 
-struct TileQ6K {
+struct TileQ6K : TileLoads<TileQ6K> {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kQ6K;
   static constexpr int kGroups = 8, kTerms = 1;
   static constexpr bool kOneScale = false, kMins = false;
@@ -179,19 +204,14 @@ struct TileQ6K {
     uint4 scales[2];  // [row]: i8 of each half
     uint32_t d[2];
   };
-  static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const uint8_t* const codes = chunk + lane * 16;
-    const uint8_t *const scales = chunk + lane / 4 * 16, *const d = chunk + lane / 4 * 2;
-    Chunk c;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      c.low[r][0] = Load16(codes + 512 * r);
-      c.low[r][1] = Load16(codes + 1024 + 512 * r);
-      c.high[r] = Load16(codes + 2048 + 512 * r);
-      c.scales[r] = Load16(scales + 3072 + 128 * r);
-      c.d[r] = Load2(d + 3328 + 16 * r);
-    }
-    return c;
+  template <typename Bytes>
+  static __device__ __forceinline__ void LoadRow(Bytes chunk, int r, int lane, Chunk* c, int to) {
+    const Bytes codes = chunk + (512 * r + lane * 16);
+    c->low[to][0] = Load16(codes);
+    c->low[to][1] = Load16(codes + 1024);
+    c->high[to] = Load16(codes + 2048);
+    c->scales[to] = Load16(chunk + (3072 + 128 * r + lane / 4 * 16));
+    c->d[to] = Load2(chunk + (3328 + 16 * r + lane / 4 * 2));
   }
   static __device__ __forceinline__ void Expand(const Chunk& c, int i, int, const Tables&, GroupFragment<1>* f) {
     const __nv_bfloat162 zero = __floats2bfloat162_rn(160.0f, 160.0f);
@@ -212,7 +232,7 @@ struct TileQ6K {
   }
 };
 
-struct TileIq3Xxs {
+struct TileIq3Xxs : TileLoads<TileIq3Xxs> {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kIQ3XXS;
   static constexpr int kGroups = 8, kTerms = 1;
   static constexpr bool kOneScale = true, kMins = false;
@@ -233,18 +253,13 @@ struct TileIq3Xxs {
     uint4 signs[2][2];
     uint32_t d[2];
   };
-  static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const uint8_t* const codes = chunk + lane * 16;
-    const uint8_t *const signs = chunk + lane / 4 * 32, *const d = chunk + lane / 4 * 2;
-    Chunk c;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      c.index[r] = Load16(codes + 512 * r);
-      c.signs[r][0] = Load16(signs + 1024 + 256 * r);
-      c.signs[r][1] = Load16(signs + 1040 + 256 * r);
-      c.d[r] = Load2(d + 1536 + 16 * r);
-    }
-    return c;
+  template <typename Bytes>
+  static __device__ __forceinline__ void LoadRow(Bytes chunk, int r, int lane, Chunk* c, int to) {
+    const Bytes signs = chunk + (1024 + 256 * r + lane / 4 * 32);
+    c->index[to] = Load16(chunk + (512 * r + lane * 16));
+    c->signs[to][0] = Load16(signs);
+    c->signs[to][1] = Load16(signs + 16);
+    c->d[to] = Load2(chunk + (1536 + 16 * r + lane / 4 * 2));
   }
   static __device__ __forceinline__ uint32_t SignBits(uint32_t two) { return (two & 1u) << 15 | (two & 2u) << 30; }
   static __device__ __forceinline__ void Expand(const Chunk& c, int i, int t, const Tables& tables,
@@ -300,7 +315,7 @@ struct TileInt3 {
 
 // bf16 as it is, f16 as two terms, f32 as three.
 template <quant::WeightFormat F, int kBytes, int kSplit>
-struct TilePlain {
+struct TilePlain : TileLoads<TilePlain<F, kBytes, kSplit>> {
   static constexpr quant::WeightFormat kFormat = F;
   static constexpr int kGroups = 1, kTerms = kSplit;
   static constexpr bool kOneScale = true, kMins = false;
@@ -308,15 +323,11 @@ struct TilePlain {
   struct Chunk {
     uint4 values[2][kBytes / 2];
   };
-  static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
-    const uint8_t* const own = chunk + lane * 16;
-    Chunk c;
+  template <typename Bytes>
+  static __device__ __forceinline__ void LoadRow(Bytes chunk, int r, int lane, Chunk* c, int to) {
+    const Bytes own = chunk + (512 * r + lane * 16);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int v = 0; v < kBytes / 2; ++v) c.values[r][v] = Load16(own + 512 * (2 * v + r));
-    }
-    return c;
+    for (int v = 0; v < kBytes / 2; ++v) c->values[to][v] = Load16(own + 1024 * v);
   }
   // Element pair p (0, 1: the first half; 2, 3: the second) of a row.
   static __device__ __forceinline__ void PairOf(const Chunk& c, int r, int p, float* a, float* b) {
@@ -349,6 +360,7 @@ struct TilePlain {
   }
 };
 using TileF32 = TilePlain<quant::WeightFormat::kF32, 4, 3>;
+using TileTwoTermF32 = TilePlain<quant::WeightFormat::kF32, 4, 2>;
 using TileF16 = TilePlain<quant::WeightFormat::kF16, 2, 2>;
 using TileBF16 = TilePlain<quant::WeightFormat::kBF16, 2, 1>;
 

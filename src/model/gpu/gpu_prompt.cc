@@ -37,6 +37,9 @@ Result<std::unique_ptr<GpuPrompt>> GpuPrompt::Create(const Inputs& in, std::vect
   BELLHOP_TRY_ASSIGN(made->memory_, cuda::DeviceBuffer::Create(device, bytes, MemoryTag::kWorkspace));
   DeviceArena arena(made->memory_.bytes().data());
   made->buffers_ = TakePromptBuffers(in.spec, in.options, &arena);
+  BELLHOP_CUDA_CHECK(device, kernels::ChoosePromptMath(&made->buffers_.device));
+  notes->push_back(
+      fmt::format("GPU: prompts are multiplied with {}", kernels::PromptMathName(made->buffers_.device.math)));
   Pinned count;
   BELLHOP_TRY_ASSIGN(made->pinned_memory_, cuda::PinnedBuffer::Create(device, count.Place(nullptr, in.spec, in.options),
                                                                       MemoryTag::kStaging));

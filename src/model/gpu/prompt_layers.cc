@@ -22,8 +22,10 @@ kernels::PromptNormArgs NormOf(const kernels::ResidualRows& read, const PromptBu
           .inverse_rms = b.inverse_rms};
 }
 
-kernels::PromptGemmArgs GemmOf(const kernels::MatVecArgs& step, int i, const kernels::TermRows& x) {
+kernels::PromptGemmArgs GemmOf(const kernels::MatVecArgs& step, int i, const kernels::TermRows& x,
+                               const PromptBuffers& b) {
   kernels::PromptGemmArgs args;
+  args.device = b.device;
   args.matrix = step.matrices[i];
   args.x = x;
   args.books = step.books;
@@ -32,6 +34,7 @@ kernels::PromptGemmArgs GemmOf(const kernels::MatVecArgs& step, int i, const ker
 
 kernels::PromptExpertArgs ExpertsOf(const kernels::ExpertArgs& step, const PromptBuffers& b) {
   kernels::PromptExpertArgs args;
+  args.device = b.device;
   args.bank = step.bank;
   args.bank.staging = {};
   args.bank.staged_inner = {};
@@ -69,7 +72,8 @@ void AddRouter(const GpuLayer& step, const StepBuffers& step_buffers, const Prom
                  .weights = b.routes.weights,
                  .order = b.routes.order,
                  .tiles = b.tiles,
-                 .tile_count = b.tile_count};
+                 .tile_count = b.tile_count,
+                 .tile_rows = kernels::PromptTileRows(b.device.math)};
   sort.used = args.used;
   sort.experts = args.experts;
   sort.offsets = b.route_offsets;
@@ -133,7 +137,7 @@ PromptLayers BuildPromptLayers(const ModelSpec& spec, const GpuLayers& step, con
     PromptLayer layer;
     layer.mixer_norm = NormOf(read, b);
     for (int i = 0; i < kernels::kMaxMatVecs; ++i) {
-      layer.qkv[i] = GemmOf(from.qkv, i, b.x);
+      layer.qkv[i] = GemmOf(from.qkv, i, b.x, b);
       layer.qkv[i].y = b.qkv + (from.qkv.y[i] - step_buffers.qkv);
       layer.qkv[i].y_stride = b.qkv_stride;
     }
@@ -150,7 +154,7 @@ PromptLayers BuildPromptLayers(const ModelSpec& spec, const GpuLayers& step, con
     layer.attend.sinks = from.attend.sinks;
     layer.attend.window = from.attend.window;
     layer.attend.out = b.heads;
-    layer.output = GemmOf(from.output, 0, b.heads);
+    layer.output = GemmOf(from.output, 0, b.heads, b);
     layer.output.y = b.residual;
     layer.output.y_stride = spec.hidden;
     layer.output.adds = true;
@@ -163,7 +167,7 @@ PromptLayers BuildPromptLayers(const ModelSpec& spec, const GpuLayers& step, con
     made.layers.push_back(layer);
   }
   made.output_norm = NormOf(read, b);
-  made.head = GemmOf(step.head, 0, b.x);
+  made.head = GemmOf(step.head, 0, b.x, b);
   made.head.matrix.scale /= step.head.divisor;
   made.head.y_stride = spec.vocab;
   return made;

@@ -19,8 +19,9 @@ int32_t PromptRows(const GpuModelOptions& options);
 
 struct PromptBuffers {
   int32_t rows = 0;
-  float* residual = nullptr;  // [rows][hidden]
-  kernels::TermRows x;        // what a norm has made of it
+  kernels::PromptDevice device;  // what multiplies them
+  float* residual = nullptr;     // [rows][hidden]
+  kernels::TermRows x;           // what a norm has made of it
   float* inverse_rms = nullptr;
   float* qkv = nullptr;  // [rows][qkv_stride]
   int32_t qkv_stride = 0;

@@ -1,0 +1,212 @@
+// What the warps of a block of prompt_wgmma.cuh share: the list of their work, shared memory, and the barriers between
+// those who fetch and those who multiply.
+#pragma once
+
+#include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/prompt_product.cuh"
+#include "kernels/cuda/prompt_wgmma.h"
+#include "kernels/cuda/tile_formats.cuh"
+#include "kernels/cuda/warp_roles.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace bellhop::kernels {
+namespace prompt_wgmma {
+
+constexpr int kRowWarps = 3;     // fetch rows of x; one more fetches weights
+constexpr int kMultipliers = 2;  // warpgroups
+constexpr int kMultiplierWarps = 4 * kMultipliers;
+constexpr int kThreads = 128 * (1 + kMultipliers);
+constexpr int kTilesAtOnce = kMultiplierWarps;  // of weights: of one matrix, or half of gate and half of up
+constexpr int kRowColumns = 64;                 // of a stage of rows: one row of the tensor cores' pattern
+constexpr int kRowStages = 5;
+constexpr int kRowStageBytes = kWgmmaMaxRows * kWgmmaRowBytes;
+constexpr int kSumStageBytes = kWgmmaMaxRows * 16;  // four sums a row
+
+__host__ __device__ inline int BlockTiles(const PromptProduct& p) {
+  return p.activates ? kTilesAtOnce / 2 : kTilesAtOnce;
+}
+__host__ __device__ inline int Blocks(const PromptProduct& p) {
+  return (p.w.tiles() + BlockTiles(p) - 1) / BlockTiles(p);
+}
+
+// A tile of rows times the weight tiles of one block of output rows.
+struct Item {
+  ExpertGroup group;
+  int32_t block;  // negative: no more items
+};
+
+// The items of this thread block, in an order that all its warps know: neighbours share rows, then weights.
+class Items {
+ public:
+  __device__ __forceinline__ explicit Items(const PromptProduct& p)
+      : p_(p), blocks_(Blocks(p)), at_(static_cast<int>(blockIdx.x)) {
+    const int tiles = p.tiles != nullptr ? *p.tile_count : (p.rows + p.tile_rows - 1) / p.tile_rows;
+    end_ = tiles * blocks_;
+    if (at_ < end_) ahead_ = Group(at_ / blocks_);
+  }
+  __device__ __forceinline__ bool Next(Item* item) {
+    while (at_ < end_) {
+      *item = {ahead_, at_ % blocks_};
+      at_ += static_cast<int>(gridDim.x);
+      // Under way while this item is fetched.
+      if (at_ < end_) ahead_ = Group(at_ / blocks_);
+      if (p_.tiles == nullptr || (item->group.slot >= p_.first_slot && item->group.slot < p_.end_slot)) return true;
+    }
+    return false;
+  }
+
+ private:
+  __device__ __forceinline__ ExpertGroup Group(int tile) const {
+    if (p_.tiles != nullptr) return p_.tiles[tile];
+    const int first = tile * p_.tile_rows, left = p_.rows - first;
+    return {0, 0, first, left < p_.tile_rows ? left : p_.tile_rows};
+  }
+
+  const PromptProduct& p_;
+  const int blocks_;
+  int at_, end_;
+  ExpertGroup ahead_ = {};
+};
+
+// Weights come in stages of some whole chunks of each tile, an even number of groups of 32 columns.
+template <typename Format>
+struct Stages {
+  static constexpr int kChunkBytes = Tiles(Format::kFormat).chunk_bytes;
+  static constexpr int kChunks = Format::kGroups >= 4 ? 1
+                                 : kChunkBytes > 1088 ? 2 / Format::kGroups
+                                                      : 4 / Format::kGroups;
+  static constexpr int kGroups = kChunks * Format::kGroups;
+  static constexpr int kPieceBytes = kChunks * kChunkBytes;  // of a tile
+  static constexpr int kBytes = kTilesAtOnce * kPieceBytes;
+  static constexpr int kCount = 65536 / kBytes < 2 ? 2 : 65536 / kBytes > 8 ? 8 : 65536 / kBytes;
+  static constexpr int kRowsPerStage = kGroups * kTermGroup / kRowColumns;  // stages of rows for one of weights
+  static_assert(kGroups % 2 == 0);
+  static __device__ __forceinline__ int Of(const DeviceMatrix& w) { return (w.chunks + kChunks - 1) / kChunks; }
+};
+
+constexpr int kShareRows = 32;  // whose sums are shared at once
+constexpr int kShareColumns = kTilesAtOnce * kTileRows;
+constexpr int kShareStride =
+    kShareColumns * sizeof(float) + 16;  // of one row: neither stores nor loads meet in the banks
+
+// The barriers of some warps (SyncSome).
+constexpr int kGroupBarrier = 1;  // and one more, for each warpgroup that multiplies
+constexpr int kAllBarrier = kGroupBarrier + kMultipliers;
+constexpr int kFetchBarrier = kAllBarrier + 1;
+
+template <typename Format>
+struct Shared {
+  uint8_t rows[kRowStages][kRowStageBytes];  // at a multiple of 1024
+  uint8_t weights[Stages<Format>::kCount][Stages<Format>::kBytes];
+  uint8_t sums[Format::kMins ? kRowStages : 1][Format::kMins ? kSumStageBytes : 16];
+  uint8_t share[kShareRows][kShareStride];
+  uint32_t from[kWgmmaMaxRows];                    // rows of x
+  int32_t routes[kMultipliers][2][kWgmmaMaxRows];  // of this item and the last one
+  Item items[Stages<Format>::kCount];              // that begin with the stage
+  uint64_t rows_full[kRowStages], rows_empty[kRowStages];
+  uint64_t weights_full[Stages<Format>::kCount], weights_empty[Stages<Format>::kCount];
+  typename Format::Tables tables;
+};
+template <typename Format>
+constexpr int kSharedBytes = sizeof(Shared<Format>) + kWgmmaPatternBytes;  // and what aligns it
+
+// Where a warp is in a ring of stages.
+template <int kCount>
+struct Ring {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void Advance() {
+    if (++stage == kCount) stage = 0, parity ^= 1;
+  }
+};
+
+// Three warps: rows of x, eight pieces of 16 bytes of each, twelve rows at once.
+template <typename Format>
+__device__ __forceinline__ void FetchRows(const PromptProduct& p, Shared<Format>* shared) {
+  constexpr int kRowThreads = kRowWarps * 32, kAtOnce = kRowThreads / 8, kOwn = kWgmmaMaxRows / kAtOnce;
+  static_assert(kOwn * kAtOnce == kWgmmaMaxRows && kAtOnce % 8 == 4);
+  const int thread = static_cast<int>(threadIdx.x), piece = thread % 8, first = thread / 8;
+  const int stages = Stages<Format>::Of(p.w) * Stages<Format>::kRowsPerStage;
+  const uint32_t row_pieces = static_cast<uint32_t>(p.x.stride) / 8;
+  // Where a piece of this thread's even and odd rows lies among the eight.
+  const int at[2] = {first * kWgmmaRowBytes + SwizzledPiece(piece, first) * 16,
+                     first * kWgmmaRowBytes + SwizzledPiece(piece, first + kAtOnce) * 16};
+  Ring<kRowStages> ring;
+  Items items(p);
+  for (Item item; items.Next(&item);) {
+    SyncSome<kRowThreads>(kFetchBarrier);
+    for (int n = thread; n < item.group.count; n += kRowThreads) {
+      const int place = item.group.first + n;
+      shared->from[n] = static_cast<uint32_t>(p.gathers ? p.order[place] / p.used : place);
+    }
+    SyncSome<kRowThreads>(kFetchBarrier);
+#pragma unroll 1
+    for (int s = 0; s < stages; ++s) {
+      AwaitPhase(&shared->rows_empty[ring.stage], ring.parity ^ 1);
+      uint8_t* const to = shared->rows[ring.stage];
+      const auto* const x = reinterpret_cast<const uint4*>(p.x.data) + s * (kRowColumns / 8) + piece;
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        const int n = first + kAtOnce * i;
+        if (n < item.group.count) {
+          CopyAsync16(to + (at[i % 2] + i * kAtOnce * kWgmmaRowBytes), x + shared->from[n] * row_pieces, true);
+        }
+      }
+      if constexpr (Format::kMins) {
+        for (int n = thread; n < item.group.count; n += kRowThreads) {
+          CopyAsync16(shared->sums[ring.stage] + n * 16,
+                      p.x.sums + int64_t{shared->from[n]} * (p.x.stride / 16) + s * (kRowColumns / 16), true);
+        }
+      }
+      ArriveWithCopies(&shared->rows_full[ring.stage]);
+      ring.Advance();
+    }
+  }
+  // All copies are through before their threads end.
+#pragma unroll 1
+  for (int s = 0; s < kRowStages; ++s) {
+    AwaitPhase(&shared->rows_empty[ring.stage], ring.parity ^ 1);
+    ring.Advance();
+  }
+}
+
+// One warp: weights, a lane a tile, and what the items are.
+template <typename Format>
+__device__ __forceinline__ void FetchWeights(const PromptProduct& p, Shared<Format>* shared) {
+  using S = Stages<Format>;
+  const int lane = static_cast<int>(threadIdx.x) % 32, stages = S::Of(p.w), last = p.w.tiles() - 1;
+  const int tile_bytes = p.w.chunks * S::kChunkBytes;
+  Ring<S::kCount> ring;
+  Items items(p);
+  for (Item item; items.Next(&item);) {
+    // Tiles that do not exist are read as the last one.
+    const bool up = p.activates && lane >= kTilesAtOnce / 2;
+    const int tile = item.block * BlockTiles(p) + (up ? lane - kTilesAtOnce / 2 : lane);
+    const uint8_t* from = prompt_gemm::SlotOf(p, up ? p.up : p.w, up ? p.up_staged : p.w_staged, item.group.slot) +
+                          int64_t{tile < last ? tile : last} * tile_bytes;
+#pragma unroll 1
+    for (int s = 0; s < stages; ++s) {
+      AwaitPhase(&shared->weights_empty[ring.stage], ring.parity ^ 1);
+      const int left = tile_bytes - s * S::kPieceBytes, bytes = left < S::kPieceBytes ? left : S::kPieceBytes;
+      if (lane == 0) {
+        if (s == 0) shared->items[ring.stage] = item;
+        ArriveExpecting(&shared->weights_full[ring.stage], static_cast<uint32_t>(kTilesAtOnce * bytes));
+      }
+      __syncwarp();
+      if (lane < kTilesAtOnce) {
+        CopyBulk(shared->weights[ring.stage] + lane * S::kPieceBytes, from, static_cast<uint32_t>(bytes),
+                 &shared->weights_full[ring.stage]);
+        from += S::kPieceBytes;
+      }
+      ring.Advance();
+    }
+  }
+  AwaitPhase(&shared->weights_empty[ring.stage], ring.parity ^ 1);
+  if (lane == 0) {
+    shared->items[ring.stage].block = -1;
+    ArriveAt(&shared->weights_full[ring.stage]);
+  }
+}
+
+}  // namespace prompt_wgmma
+}  // namespace bellhop::kernels

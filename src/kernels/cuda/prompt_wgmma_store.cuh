@@ -1,0 +1,134 @@
+// What becomes of the sums of prompt_wgmma.cuh: some rows at a time they go through shared memory, so that stores are
+// whole lines and there is one copy of the code behind them.
+#pragma once
+
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/prompt_wgmma_items.cuh"
+
+namespace bellhop::kernels {
+namespace prompt_wgmma {
+
+using prompt_gemm::Of;
+using SharedSums = uint8_t[kShareRows][kShareStride];
+
+// A lane's sums of kShareRows rows from `first` on; give: of row n, of two rows of eight (r) the place and the sum.
+template <int kN, typename Give>
+__device__ __forceinline__ void ShareSums(int first, const float (&acc)[kN / 2], const Give& give) {
+#pragma unroll
+  for (int from = 0; from < kN; from += kShareRows) {
+    if (first != from) continue;
+#pragma unroll
+    for (int j = from / 8; j < (from + kShareRows) / 8 && j < kN / 8; ++j) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        give(8 * j - from + 2 * static_cast<int>(threadIdx.x % 4) + c, acc[4 * j + c], acc[4 * j + 2 + c]);
+      }
+    }
+  }
+}
+
+// Results of one matrix, each warpgroup by itself: a column a thread, two rows at once. routes: of the rows.
+template <int kN>
+__device__ __forceinline__ void StoreResults(const PromptProduct& p, const Item& item, SharedSums& share,
+                                             const int32_t* routes, const float (&acc)[kN / 2]) {
+  constexpr int kColumns = 4 * kTileRows, kAtOnce = 128 / kColumns, kUnroll = 8;
+  const int thread = static_cast<int>(threadIdx.x) % 128, group = static_cast<int>(threadIdx.x) / 128 - 1;
+  const int mine = thread / 32 * kTileRows + thread % 32 / 4, in_block = group * kColumns + thread % kColumns;
+  const int column = item.block * kShareColumns + in_block;
+  const bool exists = column < p.w.rows;
+  const float scale = p.w.scale * Of(p.w_factor, item.group.expert, 1);
+  const float bias = exists ? Of(p.w_bias, int64_t{item.group.expert} * p.w.rows + column, 0) : 0;
+  if (p.scatters) AwaitCopies<0>();
+#pragma unroll 1
+  for (int first = 0; first < item.group.count; first += kShareRows) {
+    ShareSums<kN>(first, acc, [&](int n, float low, float high) {
+      auto* const to = reinterpret_cast<float*>(share[n]) + group * kColumns + mine;
+      to[0] = low;
+      to[8] = high;
+    });
+    SyncSome<128>(kGroupBarrier + group);
+    const int count = item.group.count - first < kShareRows ? item.group.count - first : kShareRows;
+#pragma unroll 1
+    for (int base = thread / kColumns; exists && base < count; base += kAtOnce * kUnroll) {
+      float* to[kUnroll];
+      float value[kUnroll];
+#pragma unroll
+      for (int i = 0; i < kUnroll; ++i) {
+        const int n = base + kAtOnce * i;
+        to[i] = nullptr;
+        if (n >= count) continue;
+        const int row = p.scatters ? routes[first + n] : item.group.first + first + n;
+        to[i] = p.y + row * p.y_stride + column;
+        value[i] = reinterpret_cast<const float*>(share[n])[in_block] * scale + bias;
+        if (p.adds) value[i] = *to[i] + p.port_scale * (value[i] * Of(p.row_factors, row, 1));
+      }
+#pragma unroll
+      for (int i = 0; i < kUnroll; ++i) {
+        if (to[i] != nullptr) *to[i] = value[i];
+      }
+    }
+    SyncSome<128>(kGroupBarrier + group);
+  }
+}
+
+// Activations of some rows whose sums are shared: eight threads a row, two columns of each sixteen a thread.
+__device__ __forceinline__ void ActivateRows(const PromptProduct& p, const Item& item, const SharedSums& share,
+                                             int first) {
+  const int thread = static_cast<int>(threadIdx.x) - 128, in_row = thread % 8, n = thread / 8;
+  static_assert(kShareRows * 8 == 128 * kMultipliers);
+  const float gate_scale = p.w.scale * Of(p.w_factor, item.group.expert, 1);
+  const float up_scale = p.up.scale * Of(p.up_factor, item.group.expert, 1);
+  const int64_t place = item.group.first + first + n;
+#pragma unroll 1
+  for (int tile = 0; tile < kTilesAtOnce / 2; ++tile) {
+    const int in_block = tile * kTileRows + 2 * in_row, column = item.block * (kShareColumns / 2) + in_block;
+    const float4 sums = *reinterpret_cast<const float4*>(share[n] + in_block * sizeof(float2));
+    const float gate[2] = {sums.x, sums.z}, up[2] = {sums.y, sums.w};
+    float h[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      h[i] = 0;
+      if (column + i >= p.w.rows) continue;
+      const int64_t at = int64_t{item.group.expert} * p.w.rows + column + i;
+      h[i] = Activate(p, gate[i] * gate_scale + Of(p.w_bias, at, 0), up[i] * up_scale + Of(p.up_bias, at, 0));
+    }
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(h[0], h[1]);
+    float sum = __bfloat162float(pair.x) + __bfloat162float(pair.y);
+#pragma unroll
+    for (int step = 1; step < 8; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (first + n >= item.group.count || column / kTileRows >= p.w.tiles()) continue;
+    *reinterpret_cast<uint32_t*>(p.hidden.data + place * p.hidden.stride + PromptPosition(column)) = Bits(pair);
+    if (in_row == 0) p.hidden.sums[place * (p.hidden.stride / 16) + column / 16] = sum;
+  }
+}
+
+// A lane has a row of gate and the same of up; the warpgroups have the two halves of each tile. Behind the last tile:
+// zeros.
+template <int kN>
+__device__ __forceinline__ void StoreActivations(const PromptProduct& p, const Item& item, SharedSums& share,
+                                                 const float (&acc)[kN / 2]) {
+  constexpr int kThreads = 128 * kMultipliers;
+  const int thread = static_cast<int>(threadIdx.x) - 128;
+  const int column = thread / 32 % 4 * kTileRows + 8 * (thread / 128) + thread % 32 / 4;
+#pragma unroll 1
+  for (int first = 0; first < item.group.count; first += kShareRows) {
+    ShareSums<kN>(first, acc, [&](int n, float gate, float up) {
+      reinterpret_cast<float2*>(share[n])[column] = make_float2(gate, up);
+    });
+    SyncSome<kThreads>(kAllBarrier);
+    ActivateRows(p, item, share, first);
+    SyncSome<kThreads>(kAllBarrier);
+  }
+  if (item.block + 1 < Blocks(p)) return;
+  const int end = p.w.tiles() * kTileRows, count = p.hidden.stride - end;
+  for (int i = thread; i < item.group.count * count; i += kThreads) {
+    const int64_t place = item.group.first + i / count;
+    const int behind = end + i % count;
+    p.hidden.data[place * p.hidden.stride + behind] = 0;
+    if (behind % 16 == 0) p.hidden.sums[place * (p.hidden.stride / 16) + behind / 16] = 0;
+  }
+}
+
+}  // namespace prompt_wgmma
+}  // namespace bellhop::kernels

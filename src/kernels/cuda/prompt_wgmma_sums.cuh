@@ -1,0 +1,235 @@
+// The inner loop of prompt_wgmma.cuh: 64 output rows of a warpgroup, 16 of each warp, times the rows of an item.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/prompt_wgmma_items.cuh"
+
+namespace bellhop::kernels {
+namespace prompt_wgmma {
+
+// The rows of an item in parts, each the n of one product. Sums take kN / 2 registers and those of two or three parts;
+// where minima are subtracted there is room for smaller ones.
+template <int kRows, bool kMins>
+struct Parts {
+  static constexpr int kN = kRows;
+  static constexpr int kSize = kN <= 64 ? kN : kMins && kN > 128 ? 32 : kN == 128 ? 64 : 48;
+  static constexpr int kCount = (kN + kSize - 1) / kSize;  // all but the last have that size
+  static constexpr int Size(int part) { return part + 1 < kCount ? kSize : kN - part * kSize; }
+};
+// f(part, its size), where both are constants.
+template <typename P, int kPart = 0, typename F>
+__device__ __forceinline__ void ForPart(int part, const F& f) {
+  if constexpr (kPart < P::kCount) {
+    if (part == kPart) {
+      f(std::integral_constant<int, kPart>(), std::integral_constant<int, P::Size(kPart)>());
+    } else {
+      ForPart<P, kPart + 1>(part, f);
+    }
+  }
+}
+
+// A warp's place in the rings of stages, and which of the weights are its own.
+template <typename Format>
+class Multiplier {
+ public:
+  using S = Stages<Format>;
+
+  __device__ __forceinline__ Multiplier(const PromptProduct& p, Shared<Format>* shared)
+      : shared_(shared), chunks_(p.w.chunks), stages_(S::Of(p.w)) {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4, group = static_cast<int>(threadIdx.x) / 128 - 1;
+    own_ = (p.activates ? warp : 4 * group + warp) * S::kPieceBytes;
+    to_other_ = p.activates ? kTilesAtOnce / 2 * S::kPieceBytes : 0;
+    half_ = p.activates ? group : 0;
+    other_half_ = p.activates ? group : 1;
+  }
+
+  // The next item, of which nothing has been read yet. Negative block: none.
+  __device__ __forceinline__ Item Await() {
+    AwaitPhase(&shared_->weights_full[weights_.stage], weights_.parity);
+    return shared_->items[weights_.stage];
+  }
+
+  // Sums of kN rows: acc[4 * j + i] as of m16n8k16, j the eight rows. Reads every stage of the item.
+  template <int kN>
+  __device__ __forceinline__ void Sum(float (&acc)[kN / 2]) {
+    if constexpr (Format::kGroups == 1) {
+      SumPlain<kN>(acc);
+    } else {
+      SumScaled<kN>(acc);
+    }
+  }
+
+ private:
+  using Fragment = GroupFragment<Format::kTerms>;
+
+  static __device__ __forceinline__ bool First() { return threadIdx.x % 32 == 0; }
+
+  // Group u of the stage. Rows g and g + 8 of the warp's sums are those of one tile, or a row of gate and the same of
+  // up. What a group needs is loaded with it, because registers are what the loop lacks.
+  __device__ __forceinline__ void Decode(int stage, int u, Fragment* f) {
+    if (u == 0) AwaitPhase(&shared_->weights_full[weights_.stage], weights_.parity);
+    const int chunk = u / Format::kGroups, lane = static_cast<int>(threadIdx.x % 32);
+    const SharedBytes own{shared_->weights[weights_.stage] + (own_ + chunk * S::kChunkBytes)};
+    typename Format::Chunk loaded;
+    Format::LoadRow(own, half_, lane, &loaded, 0);
+    Format::LoadRow(own + to_other_, other_half_, lane, &loaded, 1);
+    Format::Expand(loaded, u % Format::kGroups, lane % 4, shared_->tables, f);
+    // A stage's last chunks need not exist.
+    if (S::kChunks > 1 && stage * S::kChunks + chunk >= chunks_) *f = {};
+    if (u + 1 < S::kGroups) return;
+    __syncwarp();
+    if (First()) ArriveAt(&shared_->weights_empty[weights_.stage]);
+    weights_.Advance();
+  }
+
+  // Rows of the columns that come next, as a descriptor.
+  __device__ __forceinline__ uint64_t AwaitRows() {
+    held_ = taken_;
+    taken_ = rows_.stage;
+    AwaitPhase(&shared_->rows_full[taken_], rows_.parity);
+    ShowToTensorCores();
+    rows_.Advance();
+    return WgmmaRows(SharedAddress(shared_->rows[taken_]));
+  }
+  __device__ __forceinline__ void GiveBackRows(int stage) {
+    if constexpr (Format::kMins) __syncwarp();
+    if (First()) ArriveAt(&shared_->rows_empty[stage]);
+  }
+  // Of group u, half of it, and a part of the rows.
+  static __device__ __forceinline__ uint64_t Operand(uint64_t rows, int u, int half, int first_row) {
+    return WgmmaFurther(rows, first_row * kWgmmaRowBytes + u % 2 * 64 + half * 32);
+  }
+
+  // Two buffers of sums of 16 or 32 columns and a part of the rows: while one is multiplied, the other is scaled and
+  // added. The order of columns is that of the matrix, so a row's result does not depend on the others. No product is
+  // under way from one turn of the loop to the next: ptxas would then wait for each one.
+  template <int kN>
+  __device__ __forceinline__ void SumScaled(float (&acc)[kN / 2]) {
+    static_assert(Format::kTerms == 1);
+    using P = Parts<kN, Format::kMins>;
+    constexpr int kHalves = Format::kOneScale ? 1 : 2, kSteps = kHalves * P::kCount;
+    float sums[2][P::kSize / 2] = {};
+    Fragment f[2];
+    Decode(0, 0, &f[0]);
+    uint64_t rows = 0;
+    // Adds what a step of group u has left, once all but some groups of products are through.
+    auto take = [&](int u, int step, auto pending) {
+      WgmmaAwait<decltype(pending)::value>();
+      ForPart<P>(step % P::kCount, [&](auto part, auto size) {
+        float* const d = sums[(u * kSteps + step) % 2];
+        WgmmaTake<size / 2>(d);
+        const auto& scale = f[u % 2].scale[step / P::kCount];
+#pragma unroll
+        for (int i = 0; i < size / 2; ++i) {
+          float& sum = acc[part * P::kSize / 2 + i];
+          sum = __fmaf_rn(scale[i / 2 % 2], d[i], sum);
+        }
+      });
+    };
+    for (int stage = 0; stage < stages_; ++stage) {
+#pragma unroll
+      for (int u = 0; u < S::kGroups; ++u) {
+        if (u % 2 == 0) rows = AwaitRows();
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          ForPart<P>(step % P::kCount, [&](auto part, auto size) {
+            float* const d = sums[(u * kSteps + step) % 2];
+            const int half = step / P::kCount;
+            WgmmaFence();
+            WgmmaBf16<size>(d, f[u % 2].a[0][half], Operand(rows, u, half, part * P::kSize), false);
+            if constexpr (kHalves == 1) {
+              WgmmaBf16<size>(d, f[u % 2].a[0][1], Operand(rows, u, 1, part * P::kSize), true);
+            }
+            WgmmaCommit();
+            if constexpr (Format::kMins) SubtractMins<kN>(f[u % 2], u, part * P::kSize, size, acc);
+          });
+          if (step > 0) {
+            take(u, step - 1, std::integral_constant<int, 1>());
+            continue;
+          }
+          if (u > 0) take(u - 1, kSteps - 1, std::integral_constant<int, 1>());
+          if (u % 2 == 0 && u > 0) GiveBackRows(held_);
+          // Into the registers of the group before, which is through.
+          if (u + 1 < S::kGroups) {
+            Decode(stage, u + 1, &f[(u + 1) % 2]);
+          } else if (stage + 1 < stages_) {
+            Decode(stage + 1, 0, &f[0]);
+          }
+        }
+      }
+      take(S::kGroups - 1, kSteps - 1, std::integral_constant<int, 0>());
+      GiveBackRows(taken_);
+    }
+  }
+
+  // Minima times the sums of the columns, of some of the rows.
+  template <int kN>
+  __device__ __forceinline__ void SubtractMins(const Fragment& f, int u, int first, int count, float (&acc)[kN / 2]) {
+    const auto* const sums = reinterpret_cast<const float2*>(shared_->sums[taken_]) +
+                             (first + 2 * (static_cast<int>(threadIdx.x % 4))) * 2 + u % 2;
+#pragma unroll
+    for (int j = 0; j < count / 8; ++j) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const float2 halves = sums[(8 * j + c) * 2];
+        const float sum = halves.x + halves.y;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float& to = acc[first / 2 + 4 * j + 2 * r + c];
+          to = __fmaf_rn(-f.min[r], sum, to);
+        }
+      }
+    }
+  }
+
+  // Products that need no scale are added where they are.
+  template <int kN>
+  __device__ __forceinline__ void SumPlain(float (&acc)[kN / 2]) {
+    using P = Parts<kN, Format::kMins>;
+    Fragment f[2];
+    Decode(0, 0, &f[0]);
+    uint64_t rows = 0;
+    for (int stage = 0; stage < stages_; ++stage) {
+#pragma unroll
+      for (int u = 0; u < S::kGroups; ++u) {
+        if (u % 2 == 0) rows = AwaitRows();
+        WgmmaFence();
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int term = 0; term < Format::kTerms; ++term) {
+#pragma unroll
+            for (int i = 0; i < P::kCount; ++i) {
+              ForPart<P>(i, [&](auto part, auto size) {
+                WgmmaBf16<size>(acc + part * P::kSize / 2, f[u % 2].a[term][half],
+                                Operand(rows, u, half, part * P::kSize), true);
+              });
+            }
+          }
+        }
+        WgmmaCommit();
+        WgmmaAwait<1>();
+        if (u % 2 == 0 && (u > 0 || stage > 0)) GiveBackRows(held_);
+        if (u + 1 < S::kGroups) {
+          Decode(stage, u + 1, &f[(u + 1) % 2]);
+        } else if (stage + 1 < stages_) {
+          Decode(stage + 1, 0, &f[0]);
+        }
+      }
+    }
+    WgmmaAwait<0>();
+    WgmmaTake<kN / 2>(acc);
+    GiveBackRows(taken_);
+  }
+
+  Shared<Format>* const shared_;
+  const int chunks_, stages_;
+  int own_, to_other_, half_, other_half_;  // a row of the warp's weights in a stage, and the other one
+  Ring<S::kCount> weights_;
+  Ring<kRowStages> rows_;
+  int taken_ = 0, held_ = 0;  // stages of rows: the last one, the one before
+};
+
+}  // namespace prompt_wgmma
+}  // namespace bellhop::kernels
