@@ -9,7 +9,7 @@ namespace bellhop::kernels {
 inline constexpr int kWgmmaMaxRows = PromptTileRows(PromptMath::kWgmma);  // of one tile
 
 // Rows of a tile as the kernel computes them: the next of these. More kinds waste less and are more code.
-inline constexpr int kWgmmaWidths[] = {16, 32, 48, 64, 96, 128, 144, 160, 176, 192};
+inline constexpr int kWgmmaWidths[] = {16, 32, 48, 64, 96, 128, 144, 160, 168, 192};
 constexpr int WgmmaWidth(int rows) {
   for (const int width : kWgmmaWidths) {
     if (rows <= width) return width;

@@ -8,21 +8,26 @@
 namespace bellhop::kernels {
 namespace prompt_wgmma {
 
-// The rows of an item in parts, each the n of one product. Sums take kN / 2 registers and those of two or three parts;
-// where minima are subtracted there is room for smaller ones.
+// The rows of an item in parts of one size, each the n of one product. Sums take kN / 2 registers and those of two or
+// three parts; where minima are subtracted there is room for smaller ones. ptxas does not manage parts of two sizes.
 template <int kRows, bool kMins>
 struct Parts {
   static constexpr int kN = kRows;
-  static constexpr int kSize = kN <= 64 ? kN : kMins && kN > 128 ? 32 : kN == 128 ? 64 : 48;
-  static constexpr int kCount = (kN + kSize - 1) / kSize;  // all but the last have that size
-  static constexpr int Size(int part) { return part + 1 < kCount ? kSize : kN - part * kSize; }
+  static constexpr int kSize = kN <= 64                            ? kN
+                               : kMins && (kN == 160 || kN == 192) ? 32
+                               : kN == 128                         ? 64
+                               : kN == 160                         ? 40
+                               : kN == 168                         ? 56
+                                                                   : 48;
+  static constexpr int kCount = kN / kSize;
+  static_assert(kN % kSize == 0);
 };
 // f(part, its size), where both are constants.
 template <typename P, int kPart = 0, typename F>
 __device__ __forceinline__ void ForPart(int part, const F& f) {
   if constexpr (kPart < P::kCount) {
     if (part == kPart) {
-      f(std::integral_constant<int, kPart>(), std::integral_constant<int, P::Size(kPart)>());
+      f(std::integral_constant<int, kPart>(), std::integral_constant<int, P::kSize>());
     } else {
       ForPart<P, kPart + 1>(part, f);
     }
@@ -106,7 +111,7 @@ class Multiplier {
   // under way from one turn of the loop to the next: ptxas would then wait for each one.
   template <int kN>
   __device__ __forceinline__ void SumScaled(float (&acc)[kN / 2]) {
-    static_assert(Format::kTerms == 1);
+    static_assert(Format::kTerms == 1 && (Format::kOneScale || !Format::kMins));
     using P = Parts<kN, Format::kMins>;
     constexpr int kHalves = Format::kOneScale ? 1 : 2, kSteps = kHalves * P::kCount;
     float sums[2][P::kSize / 2] = {};
@@ -142,13 +147,15 @@ class Multiplier {
               WgmmaBf16<size>(d, f[u % 2].a[0][1], Operand(rows, u, 1, part * P::kSize), true);
             }
             WgmmaCommit();
-            if constexpr (Format::kMins) SubtractMins<kN>(f[u % 2], u, part * P::kSize, size, acc);
           });
           if (step > 0) {
             take(u, step - 1, std::integral_constant<int, 1>());
-            continue;
+          } else if (u > 0) {
+            take(u - 1, kSteps - 1, std::integral_constant<int, 1>());
           }
-          if (u > 0) take(u - 1, kSteps - 1, std::integral_constant<int, 1>());
+          // Behind the sums of the group before, before those of this one, however many parts there are.
+          if constexpr (Format::kMins) SubtractMins<kN, P::kSize>(f[u % 2], u, step * P::kSize, acc);
+          if (step > 0) continue;
           if (u % 2 == 0 && u > 0) GiveBackRows(held_);
           // Into the registers of the group before, which is through.
           if (u + 1 < S::kGroups) {
@@ -164,12 +171,12 @@ class Multiplier {
   }
 
   // Minima times the sums of the columns, of some of the rows.
-  template <int kN>
-  __device__ __forceinline__ void SubtractMins(const Fragment& f, int u, int first, int count, float (&acc)[kN / 2]) {
+  template <int kN, int kCount>
+  __device__ __forceinline__ void SubtractMins(const Fragment& f, int u, int first, float (&acc)[kN / 2]) {
     const auto* const sums = reinterpret_cast<const float2*>(shared_->sums[taken_]) +
                              (first + 2 * (static_cast<int>(threadIdx.x % 4))) * 2 + u % 2;
 #pragma unroll
-    for (int j = 0; j < count / 8; ++j) {
+    for (int j = 0; j < kCount / 8; ++j) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const float2 halves = sums[(8 * j + c) * 2];

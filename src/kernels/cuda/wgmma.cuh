@@ -45,33 +45,47 @@ __device__ __forceinline__ void WgmmaBf16(float* d, const uint32_t (&a)[4], uint
 
 #define BELLHOP_REGISTERS_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define BELLHOP_REGISTERS_16 BELLHOP_REGISTERS_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
-#define BELLHOP_REGISTERS_24 BELLHOP_REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
-#define BELLHOP_REGISTERS_32 BELLHOP_REGISTERS_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
-#define BELLHOP_SUMS(i)                                                                                       \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-      "+f"(d[i + 7])
-// Operands behind the sums: a0 .. a3, the descriptor, whether to add.
-#define BELLHOP_WGMMA(n, registers, a, b, p, ...)                                                          \
-  template <>                                                                                              \
-  __device__ __forceinline__ void WgmmaBf16<n>(float* d, const uint32_t(&a_)[4], uint64_t b_, bool adds) { \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                     \
-                 ", 0;\n"                                                                                  \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, {" a "}, " b   \
-                 ", p, 1, 1, 0;\n}"                                                                        \
-                 : __VA_ARGS__                                                                             \
-                 : "r"(a_[0]), "r"(a_[1]), "r"(a_[2]), "r"(a_[3]), "l"(b_), "r"(adds ? 1 : 0));            \
+#define BELLHOP_REGISTERS_20 BELLHOP_REGISTERS_16 ",%16,%17,%18,%19"
+#define BELLHOP_REGISTERS_24 BELLHOP_REGISTERS_20 ",%20,%21,%22,%23"
+#define BELLHOP_REGISTERS_28 BELLHOP_REGISTERS_24 ",%24,%25,%26,%27"
+#define BELLHOP_REGISTERS_32 BELLHOP_REGISTERS_28 ",%28,%29,%30,%31"
+#define BELLHOP_SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define BELLHOP_SUMS_8 BELLHOP_SUMS_4(0), BELLHOP_SUMS_4(4)
+#define BELLHOP_SUMS_16 BELLHOP_SUMS_8, BELLHOP_SUMS_4(8), BELLHOP_SUMS_4(12)
+#define BELLHOP_SUMS_20 BELLHOP_SUMS_16, BELLHOP_SUMS_4(16)
+#define BELLHOP_SUMS_24 BELLHOP_SUMS_20, BELLHOP_SUMS_4(20)
+#define BELLHOP_SUMS_28 BELLHOP_SUMS_24, BELLHOP_SUMS_4(24)
+#define BELLHOP_SUMS_32 BELLHOP_SUMS_28, BELLHOP_SUMS_4(28)
+// n columns in r registers; operands behind the sums: a0 .. a3, the descriptor, whether to add.
+#define BELLHOP_WGMMA(n, r, a, b, p)                                                                                   \
+  template <>                                                                                                          \
+  __device__ __forceinline__ void WgmmaBf16<n>(float* d, const uint32_t(&a_)[4], uint64_t b_, bool adds) {             \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                                 \
+                 ", 0;\n"                                                                                              \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" BELLHOP_REGISTERS_##r "}, {" a "}, " b   \
+                                                                                                    ", p, 1, 1, 0;\n}" \
+                 : BELLHOP_SUMS_##r                                                                                    \
+                 : "r"(a_[0]), "r"(a_[1]), "r"(a_[2]), "r"(a_[3]), "l"(b_), "r"(adds ? 1 : 0));                        \
   }
-BELLHOP_WGMMA(16, BELLHOP_REGISTERS_8, "%8,%9,%10,%11", "%12", "%13", BELLHOP_SUMS(0))
-BELLHOP_WGMMA(32, BELLHOP_REGISTERS_16, "%16,%17,%18,%19", "%20", "%21", BELLHOP_SUMS(0), BELLHOP_SUMS(8))
-BELLHOP_WGMMA(48, BELLHOP_REGISTERS_24, "%24,%25,%26,%27", "%28", "%29", BELLHOP_SUMS(0), BELLHOP_SUMS(8),
-              BELLHOP_SUMS(16))
-BELLHOP_WGMMA(64, BELLHOP_REGISTERS_32, "%32,%33,%34,%35", "%36", "%37", BELLHOP_SUMS(0), BELLHOP_SUMS(8),
-              BELLHOP_SUMS(16), BELLHOP_SUMS(24))
+BELLHOP_WGMMA(16, 8, "%8,%9,%10,%11", "%12", "%13")
+BELLHOP_WGMMA(32, 16, "%16,%17,%18,%19", "%20", "%21")
+BELLHOP_WGMMA(40, 20, "%20,%21,%22,%23", "%24", "%25")
+BELLHOP_WGMMA(48, 24, "%24,%25,%26,%27", "%28", "%29")
+BELLHOP_WGMMA(56, 28, "%28,%29,%30,%31", "%32", "%33")
+BELLHOP_WGMMA(64, 32, "%32,%33,%34,%35", "%36", "%37")
 #undef BELLHOP_WGMMA
-#undef BELLHOP_SUMS
-#undef BELLHOP_REGISTERS_8
-#undef BELLHOP_REGISTERS_16
-#undef BELLHOP_REGISTERS_24
+#undef BELLHOP_SUMS_32
+#undef BELLHOP_SUMS_28
+#undef BELLHOP_SUMS_24
+#undef BELLHOP_SUMS_20
+#undef BELLHOP_SUMS_16
+#undef BELLHOP_SUMS_8
+#undef BELLHOP_SUMS_4
 #undef BELLHOP_REGISTERS_32
+#undef BELLHOP_REGISTERS_28
+#undef BELLHOP_REGISTERS_24
+#undef BELLHOP_REGISTERS_20
+#undef BELLHOP_REGISTERS_16
+#undef BELLHOP_REGISTERS_8
 
 }  // namespace bellhop::kernels

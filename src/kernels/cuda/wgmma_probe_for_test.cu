@@ -64,7 +64,9 @@ __global__ void __launch_bounds__(256) ProductKernel(WgmmaProbe probe) {
   switch (probe.n) {
     case 16: return Multiply<16>(probe, rows);
     case 32: return Multiply<32>(probe, rows);
+    case 40: return Multiply<40>(probe, rows);
     case 48: return Multiply<48>(probe, rows);
+    case 56: return Multiply<56>(probe, rows);
     case 64: return Multiply<64>(probe, rows);
     default: return;
   }

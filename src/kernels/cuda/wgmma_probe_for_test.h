@@ -12,7 +12,7 @@ struct WgmmaProbe {
   const uint16_t* a = nullptr;  // [64][16], bf16
   const uint16_t* b = nullptr;  // [first_row + n][64], bf16
   float* d = nullptr;           // [64][n]; read if it adds
-  int32_t n = 0;                // 16, 32, 48, 64
+  int32_t n = 0;                // 16, 32, 40, 48, 56, 64
   int32_t first_row = 0;        // of b, a multiple of 8
   int32_t columns = 0;          // of b, from 16 * this on
   bool adds = false;

@@ -94,7 +94,7 @@ TEST_F(WgmmaTest, DescriptorsFindPermutedRows) {
   // Row m of a has a one in column m % 16: sums are the numbers of b.
   std::vector<float> a(kRows * kDepth);
   for (int m = 0; m < kRows; ++m) a[Size(m * kDepth + m % kDepth)] = 1;
-  for (const int n : {16, 32, 48, 64}) {
+  for (const int n : {16, 32, 40, 48, 56, 64}) {
     for (const int columns : {0, 1, 2, 3}) {
       for (const int first_row : {0, 8, 48, 64}) {
         const ProbeCase c{n, first_row, columns};
@@ -106,7 +106,7 @@ TEST_F(WgmmaTest, DescriptorsFindPermutedRows) {
 
 TEST_F(WgmmaTest, ProductsAreSumsOrAreAdded) {
   if (!Hopper()) return;
-  for (const int n : {16, 32, 48, 64}) {
+  for (const int n : {16, 32, 40, 48, 56, 64}) {
     for (const bool adds : {false, true}) {
       const ProbeCase c{n, 0, 1, adds};
       Check(c, SmallNumbers(kRows * kDepth, 5), Rows(c));
