@@ -37,7 +37,7 @@ class DoorbellHost {
   struct ServiceOptions {
     moe::CpuColdPath::Options cold;
     std::vector<RowRange> cpu_inner;  // [layers], of PcieLanes
-    int service_cpu = -1;  // DoorbellService::Options::cpu
+    int service_cpu = -1;             // DoorbellService::Options::cpu
     // What runs misses, made around what runs them otherwise. Null: nothing is made.
     std::function<std::unique_ptr<moe::MissRunner>(moe::MissRunner*)> wrap_runner;
   };
