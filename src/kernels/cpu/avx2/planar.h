@@ -145,8 +145,6 @@ inline F32x16 Deinterleave(F32x16 v) { return {InTurns(v.lo), InTurns(v.hi)}; }
 
 #include "kernels/cpu/avx2/planar_steps_body.inc"
 
-BELLHOP_PLANAR_STEP_LOOPS(PlanarFewRows);
-
 // Eight rows of a K-major column to a vector, even ones first.
 struct Fp4Rows {
   static constexpr int kLanes = 8;

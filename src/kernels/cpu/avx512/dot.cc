@@ -119,18 +119,16 @@ struct SourceOf<quant::WeightFormat::kNVFP4> {
 
 #include "kernels/cpu/dot_few_body.inc"
 
-#include "kernels/cpu/avx512/band_steps_body.inc"
-
 #include "kernels/cpu/avx512/few_block_steps_body.inc"
 
-BELLHOP_STEP_LOOPS(kQ4_0);
-BELLHOP_STEP_LOOPS(kQ4_1);
-BELLHOP_STEP_LOOPS(kQ5_0);
-BELLHOP_STEP_LOOPS(kQ5_1);
-BELLHOP_STEP_LOOPS(kQ8_0);
-BELLHOP_STEP_LOOPS(kIQ4NL);
-BELLHOP_STEP_LOOPS(kMXFP4);
-BELLHOP_STEP_LOOPS(kNVFP4);
+BELLHOP_FEW_ROWS(kQ4_0);
+BELLHOP_FEW_ROWS(kQ4_1);
+BELLHOP_FEW_ROWS(kQ5_0);
+BELLHOP_FEW_ROWS(kQ5_1);
+BELLHOP_FEW_ROWS(kQ8_0);
+BELLHOP_FEW_ROWS(kIQ4NL);
+BELLHOP_FEW_ROWS(kMXFP4);
+BELLHOP_FEW_ROWS(kNVFP4);
 
 }  // namespace
 }  // namespace bellhop::kernels::avx512

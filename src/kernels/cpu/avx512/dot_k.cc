@@ -29,16 +29,14 @@ namespace {
 
 #include "kernels/cpu/dot_few_body.inc"
 
-#include "kernels/cpu/avx512/band_steps_body.inc"
-
 #include "kernels/cpu/avx512/few_k_steps_body.inc"
 
-BELLHOP_STEP_LOOPS(kQ2K);
-BELLHOP_STEP_LOOPS(kQ3K);
-BELLHOP_STEP_LOOPS(kQ4K);
-BELLHOP_STEP_LOOPS(kQ5K);
-BELLHOP_STEP_LOOPS(kQ6K);
-BELLHOP_STEP_LOOPS(kIQ4XS);
+BELLHOP_FEW_ROWS(kQ2K);
+BELLHOP_FEW_ROWS(kQ3K);
+BELLHOP_FEW_ROWS(kQ4K);
+BELLHOP_FEW_ROWS(kQ5K);
+BELLHOP_FEW_ROWS(kQ6K);
+BELLHOP_FEW_ROWS(kIQ4XS);
 
 }  // namespace
 }  // namespace bellhop::kernels::avx512

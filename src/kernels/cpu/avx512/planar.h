@@ -139,12 +139,6 @@ inline F32x16 Deinterleave(F32x16 v) {
 
 #include "kernels/cpu/avx512/planar_steps_body.inc"
 
-#include "kernels/cpu/avx512/band_steps_body.inc"
-
-#include "kernels/cpu/avx512/planar_band_body.inc"
-
-BELLHOP_PLANAR_STEP_LOOPS(PlanarStepLoops);
-
 // Sixteen rows of a K-major column to a vector: eight bytes, in the order of Interleave.
 struct Fp4Rows {
   static constexpr int kLanes = 16;
