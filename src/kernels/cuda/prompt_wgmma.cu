@@ -45,6 +45,7 @@ cudaError_t LaunchWgmmaProduct(const PromptProduct& p, const cuda::LaunchQueue& 
     case WeightFormat::kMXFP4: return prompt_wgmma::LaunchAs<TileMxfp4>(p, queue);
     case WeightFormat::kQ4K: return prompt_wgmma::LaunchAs<TileQ4K>(p, queue);
     case WeightFormat::kQ6K: return prompt_wgmma::LaunchAs<TileQ6K>(p, queue);
+    case WeightFormat::kInt3: return prompt_wgmma::LaunchAs<TileInt3>(p, queue);
     case WeightFormat::kIQ3XXS: return prompt_wgmma::LaunchAs<TileIq3Xxs>(p, queue);
     default: return cudaErrorInvalidValue;
   }

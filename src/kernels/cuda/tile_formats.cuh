@@ -282,25 +282,34 @@ struct TileIq3Xxs : TileLoads<TileIq3Xxs> {
 };
 
 // Codes of three bits, two and one apart, and a scale for 64 columns.
-struct TileInt3 {
+struct TileInt3 : TileLoads<TileInt3> {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kInt3;
   static constexpr int kGroups = 4, kTerms = 1;
   static constexpr bool kOneScale = true, kMins = false;
   using Tables = NoTables;
   struct Chunk {
-    uint4 low;   // two words a row, a word two groups
-    uint2 high;  // a word a row
+    uint2 low[2];      // a word two groups
+    uint32_t high[2];
     uint32_t scales[2];
   };
+  template <typename Bytes>
+  static __device__ __forceinline__ void LoadRow(Bytes chunk, int r, int lane, Chunk* c, int to) {
+    c->low[to] = Load8(chunk + (lane * 16 + 8 * r));
+    c->high[to] = Load4(chunk + (512 + lane * 8 + 4 * r));
+    c->scales[to] = Load4(chunk + (768 + 32 * r + lane / 4 * 4));
+  }
+  // Both rows in one load each.
   static __device__ __forceinline__ Chunk Load(const uint8_t* chunk, int lane) {
     const uint8_t* const scales = chunk + 768 + lane / 4 * 4;
-    return {Load16(chunk + lane * 16), Load8(chunk + 512 + lane * 8), {Load4(scales), Load4(scales + 32)}};
+    const uint4 low = Load16(chunk + lane * 16);
+    const uint2 high = Load8(chunk + 512 + lane * 8);
+    return {{{low.x, low.y}, {low.z, low.w}}, {high.x, high.y}, {Load4(scales), Load4(scales + 32)}};
   }
   static __device__ __forceinline__ void Expand(const Chunk& c, int i, int, const Tables&, GroupFragment<1>* f) {
     const __nv_bfloat162 zero = __floats2bfloat162_rn(132.0f, 132.0f);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const uint32_t low = Word(c.low, 2 * r + i / 2) >> (8 * (i % 2)), high = r == 0 ? c.high.x : c.high.y;
+      const uint32_t low = (i < 2 ? c.low[r].x : c.low[r].y) >> (8 * (i % 2)), high = c.high[r];
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
         const int bit = 4 * i + pair;
