@@ -13,6 +13,14 @@ __device__ __forceinline__ void CopyAsync16(void* to, const void* from, bool hav
                "l"(from), "r"(have ? 16 : 0)
                : "memory");
 }
+// to: an address in shared memory; from: base[index]. The sum is made here, or it would be kept in two registers.
+__device__ __forceinline__ void CopyAsync16(uint32_t to, const uint4* base, uint32_t index) {
+  asm volatile(
+      "{\n.reg .u64 from;\nmad.wide.u32 from, %2, 16, %1;\ncp.async.cg.shared.global.L2::128B [%0], [from], 16;\n}" ::"r"(
+          to),
+      "l"(base), "r"(index)
+      : "memory");
+}
 __device__ __forceinline__ void CopyAsync4(void* to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                "l"(from)

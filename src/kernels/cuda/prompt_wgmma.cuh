@@ -15,7 +15,9 @@ namespace prompt_wgmma {
 
 // Of a thread: what fetches needs few, what multiplies as many as there are.
 constexpr int kFetchRegisters = 40, kMultiplyRegisters = 232;
-static_assert(kFetchRegisters + kMultipliers * kMultiplyRegisters <= 65536 / 128);
+// The block has what it was launched with, as many for each thread; more would wait for ever.
+constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+static_assert(kFetchRegisters + kMultipliers * kMultiplyRegisters <= (1 + kMultipliers) * kLaunchRegisters);
 
 template <typename Format, int kN>
 __device__ __forceinline__ void MultiplyItem(const PromptProduct& p, Multiplier<Format>* m, const Item& item,

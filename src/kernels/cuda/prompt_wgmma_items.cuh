@@ -92,7 +92,6 @@ constexpr int kShareStride =
 // The barriers of some warps (SyncSome).
 constexpr int kGroupBarrier = 1;  // and one more, for each warpgroup that multiplies
 constexpr int kAllBarrier = kGroupBarrier + kMultipliers;
-constexpr int kFetchBarrier = kAllBarrier + 1;
 
 template <typename Format>
 struct Shared {
@@ -100,7 +99,6 @@ struct Shared {
   uint8_t weights[Stages<Format>::kCount][Stages<Format>::kBytes];
   uint8_t sums[Format::kMins ? kRowStages : 1][Format::kMins ? kSumStageBytes : 16];
   uint8_t share[kShareRows][kShareStride];
-  uint32_t from[kWgmmaMaxRows];                    // rows of x
   int32_t routes[kMultipliers][2][kWgmmaMaxRows];  // of this item and the last one
   Item items[Stages<Format>::kCount];              // that begin with the stage
   uint64_t rows_full[kRowStages], rows_empty[kRowStages];
@@ -120,46 +118,64 @@ struct Ring {
   }
 };
 
-// Three warps: rows of x, eight pieces of 16 bytes of each, twelve rows at once.
+// Three warps: rows of x, eight pieces of 16 bytes of each, of 24 rows one half each, then the other half. Where a
+// thread's rows are is known before the first stage: a copy waits for nothing that another one has to bring.
 template <typename Format>
 __device__ __forceinline__ void FetchRows(const PromptProduct& p, Shared<Format>* shared) {
-  constexpr int kRowThreads = kRowWarps * 32, kAtOnce = kRowThreads / 8, kOwn = kWgmmaMaxRows / kAtOnce;
-  static_assert(kOwn * kAtOnce == kWgmmaMaxRows && kAtOnce % 8 == 4);
-  const int thread = static_cast<int>(threadIdx.x), piece = thread % 8, first = thread / 8;
+  constexpr int kRowThreads = kRowWarps * 32, kAtOnce = kRowThreads / 4, kOwn = kWgmmaMaxRows / kAtOnce;
+  constexpr int kOwnSums = kWgmmaMaxRows / kRowThreads;
+  static_assert(kOwn * kAtOnce == kWgmmaMaxRows && kAtOnce % 8 == 0 && kOwnSums * kRowThreads == kWgmmaMaxRows);
+  const int thread = static_cast<int>(threadIdx.x), first = thread / 4;
+  // Neighbours have other halves, so that eight lanes write to all banks.
+  const int piece = thread % 8;
+  const int to_other = piece < 4 ? 4 : -4;
   const int stages = Stages<Format>::Of(p.w) * Stages<Format>::kRowsPerStage;
   const uint32_t row_pieces = static_cast<uint32_t>(p.x.stride) / 8;
-  // Where a piece of this thread's even and odd rows lies among the eight.
-  const int at[2] = {first * kWgmmaRowBytes + SwizzledPiece(piece, first) * 16,
-                     first * kWgmmaRowBytes + SwizzledPiece(piece, first + kAtOnce) * 16};
+  const auto at = static_cast<uint32_t>(first * kWgmmaRowBytes + SwizzledPiece(piece, first) * 16);
   Ring<kRowStages> ring;
   Items items(p);
   for (Item item; items.Next(&item);) {
-    SyncSome<kRowThreads>(kFetchBarrier);
-    for (int n = thread; n < item.group.count; n += kRowThreads) {
+    auto source = [&](int n) {
       const int place = item.group.first + n;
-      shared->from[n] = static_cast<uint32_t>(p.gathers ? p.order[place] / p.used : place);
+      return static_cast<uint32_t>(p.gathers ? p.order[place] / p.used : place);
+    };
+    uint32_t from[kOwn], sums_from[Format::kMins ? kOwnSums : 1];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int n = first + kAtOnce * i;
+      from[i] = n < item.group.count ? source(n) * row_pieces : 0;
     }
-    SyncSome<kRowThreads>(kFetchBarrier);
+    if constexpr (Format::kMins) {
+#pragma unroll
+      for (int i = 0; i < kOwnSums; ++i) {
+        const int n = thread + kRowThreads * i;
+        sums_from[i] = n < item.group.count ? source(n) * (row_pieces / 8) : 0;
+      }
+    }
+    const int own = (item.group.count - first + kAtOnce - 1) / kAtOnce;
+    const auto* x = reinterpret_cast<const uint4*>(p.x.data) + piece;
+    const auto* sums = reinterpret_cast<const uint4*>(p.x.sums);
 #pragma unroll 1
-    for (int s = 0; s < stages; ++s) {
+    for (int left = stages; left > 0; --left) {
       AwaitPhase(&shared->rows_empty[ring.stage], ring.parity ^ 1);
-      uint8_t* const to = shared->rows[ring.stage];
-      const auto* const x = reinterpret_cast<const uint4*>(p.x.data) + s * (kRowColumns / 8) + piece;
+      const uint32_t to = SharedAddress(shared->rows[ring.stage]) + at, other = to ^ 64;
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
-        const int n = first + kAtOnce * i;
-        if (n < item.group.count) {
-          CopyAsync16(to + (at[i % 2] + i * kAtOnce * kWgmmaRowBytes), x + shared->from[n] * row_pieces, true);
-        }
+        if (i >= own) break;
+        CopyAsync16(to + i * kAtOnce * kWgmmaRowBytes, x, from[i]);
+        CopyAsync16(other + i * kAtOnce * kWgmmaRowBytes, x + to_other, from[i]);
       }
       if constexpr (Format::kMins) {
-        for (int n = thread; n < item.group.count; n += kRowThreads) {
-          CopyAsync16(shared->sums[ring.stage] + n * 16,
-                      p.x.sums + int64_t{shared->from[n]} * (p.x.stride / 16) + s * (kRowColumns / 16), true);
+#pragma unroll
+        for (int i = 0; i < kOwnSums; ++i) {
+          const int n = thread + kRowThreads * i;
+          if (n < item.group.count) CopyAsync16(SharedAddress(shared->sums[ring.stage]) + n * 16, sums, sums_from[i]);
         }
       }
       ArriveWithCopies(&shared->rows_full[ring.stage]);
       ring.Advance();
+      x += kRowColumns / 8;
+      sums += 1;
     }
   }
   // All copies are through before their threads end.

@@ -265,6 +265,7 @@ Status LayerBench::LoadPrompt(sys::WorkerPool* pool, std::vector<std::string>* n
   BELLHOP_TRY(cuda::FillZero(prompt_memory_.bytes(), *stream_));
   DeviceArena arena(prompt_memory_.bytes().data());
   prompt_buffers_ = TakePromptBuffers(spec_, model_options_, &arena);
+  BELLHOP_CUDA_CHECK(device_, kernels::ChoosePromptMath(&prompt_buffers_.device));
   BELLHOP_TRY_ASSIGN(fetch_, PromptFetch::Create({.spec = spec_,
                                                   .store = store_,
                                                   .placement = placement_.placement,
