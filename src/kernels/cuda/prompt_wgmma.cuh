@@ -24,10 +24,11 @@ __device__ __forceinline__ void MultiplyItem(const PromptProduct& p, Multiplier<
                                              Shared<Format>* shared, const int32_t* routes) {
   float acc[kN / 2] = {};
   m->template Sum<kN>(acc);
+  SharedSums& share = shared->share[threadIdx.x / 128 - 1];
   if (p.activates) {
-    StoreActivations<kN>(p, item, shared->share, acc);
+    StoreActivations<kN>(p, item, share, acc);
   } else {
-    StoreResults<kN>(p, item, shared->share, routes, acc);
+    StoreResults<kN>(p, item, share, routes, acc);
   }
 }
 

@@ -84,21 +84,21 @@ struct Stages {
   static __device__ __forceinline__ int Of(const DeviceMatrix& w) { return (w.chunks + kChunks - 1) / kChunks; }
 };
 
+// Of a warpgroup: 64 columns of one matrix, or 32 of gate and of up.
 constexpr int kShareRows = 32;  // whose sums are shared at once
-constexpr int kShareColumns = kTilesAtOnce * kTileRows;
+constexpr int kShareColumns = kTilesAtOnce / kMultipliers * kTileRows;
 constexpr int kShareStride =
     kShareColumns * sizeof(float) + 16;  // of one row: neither stores nor loads meet in the banks
 
 // The barriers of some warps (SyncSome).
 constexpr int kGroupBarrier = 1;  // and one more, for each warpgroup that multiplies
-constexpr int kAllBarrier = kGroupBarrier + kMultipliers;
 
 template <typename Format>
 struct Shared {
   uint8_t rows[kRowStages][kRowStageBytes];  // at a multiple of 1024
   uint8_t weights[Stages<Format>::kCount][Stages<Format>::kBytes];
   uint8_t sums[Format::kMins ? kRowStages : 1][Format::kMins ? kSumStageBytes : 16];
-  uint8_t share[kShareRows][kShareStride];
+  uint8_t share[kMultipliers][kShareRows][kShareStride];
   int32_t routes[kMultipliers][2][kWgmmaMaxRows];  // of this item and the last one
   Item items[Stages<Format>::kCount];              // that begin with the stage
   uint64_t rows_full[kRowStages], rows_empty[kRowStages];

@@ -32,10 +32,10 @@ __device__ __forceinline__ void ShareSums(int first, const float (&acc)[kN / 2],
 template <int kN>
 __device__ __forceinline__ void StoreResults(const PromptProduct& p, const Item& item, SharedSums& share,
                                              const int32_t* routes, const float (&acc)[kN / 2]) {
-  constexpr int kColumns = 4 * kTileRows, kAtOnce = 128 / kColumns, kUnroll = 8;
+  constexpr int kColumns = kShareColumns, kAtOnce = 128 / kColumns, kUnroll = 8;
   const int thread = static_cast<int>(threadIdx.x) % 128, group = static_cast<int>(threadIdx.x) / 128 - 1;
-  const int mine = thread / 32 * kTileRows + thread % 32 / 4, in_block = group * kColumns + thread % kColumns;
-  const int column = item.block * kShareColumns + in_block;
+  const int mine = thread / 32 * kTileRows + thread % 32 / 4, own = thread % kColumns;
+  const int column = (item.block * kMultipliers + group) * kColumns + own;
   const bool exists = column < p.w.rows;
   const float scale = p.w.scale * Of(p.w_factor, item.group.expert, 1);
   const float bias = exists ? Of(p.w_bias, int64_t{item.group.expert} * p.w.rows + column, 0) : 0;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void StoreResults(const PromptProduct& p, const Item&
 #pragma unroll 1
   for (int first = 0; first < item.group.count; first += kShareRows) {
     ShareSums<kN>(first, acc, [&](int n, float low, float high) {
-      auto* const to = reinterpret_cast<float*>(share[n]) + group * kColumns + mine;
+      auto* const to = reinterpret_cast<float*>(share[n]) + mine;
       to[0] = low;
       to[8] = high;
     });
@@ -60,7 +60,7 @@ __device__ __forceinline__ void StoreResults(const PromptProduct& p, const Item&
         if (n >= count) continue;
         const int row = p.scatters ? routes[first + n] : item.group.first + first + n;
         to[i] = p.y + row * p.y_stride + column;
-        value[i] = reinterpret_cast<const float*>(share[n])[in_block] * scale + bias;
+        value[i] = reinterpret_cast<const float*>(share[n])[own] * scale + bias;
         if (p.adds) value[i] = *to[i] + p.port_scale * (value[i] * Of(p.row_factors, row, 1));
       }
 #pragma unroll
@@ -72,57 +72,70 @@ __device__ __forceinline__ void StoreResults(const PromptProduct& p, const Item&
   }
 }
 
-// Activations of some rows whose sums are shared: eight threads a row, two columns of each sixteen a thread.
+// Activations of some rows whose sums a warpgroup shares: eight threads a row, two columns of each sixteen a thread.
 __device__ __forceinline__ void ActivateRows(const PromptProduct& p, const Item& item, const SharedSums& share,
                                              int first) {
-  const int thread = static_cast<int>(threadIdx.x) - 128, in_row = thread % 8, n = thread / 8;
-  static_assert(kShareRows * 8 == 128 * kMultipliers);
+  constexpr int kAtOnce = 128 / 8;
+  static_assert(kShareRows % kAtOnce == 0);
+  const int thread = static_cast<int>(threadIdx.x) % 128, group = static_cast<int>(threadIdx.x) / 128 - 1;
+  const int in_row = thread % 8;
   const float gate_scale = p.w.scale * Of(p.w_factor, item.group.expert, 1);
   const float up_scale = p.up.scale * Of(p.up_factor, item.group.expert, 1);
-  const int64_t place = item.group.first + first + n;
+  const bool biased = p.w_bias != nullptr || p.up_bias != nullptr;
+  const int left = item.group.count - first;
 #pragma unroll 1
-  for (int tile = 0; tile < kTilesAtOnce / 2; ++tile) {
-    const int in_block = tile * kTileRows + 2 * in_row, column = item.block * (kShareColumns / 2) + in_block;
-    const float4 sums = *reinterpret_cast<const float4*>(share[n] + in_block * sizeof(float2));
-    const float gate[2] = {sums.x, sums.z}, up[2] = {sums.y, sums.w};
-    float h[2];
+  for (int tile = 0; tile < kShareColumns / 2 / kTileRows; ++tile) {
+    const int in_group = tile * kTileRows + 2 * in_row;
+    const int column = (item.block * kMultipliers + group) * (kShareColumns / 2) + in_group;
+    if (column / kTileRows >= p.w.tiles()) break;
+    float gate_bias[2] = {}, up_bias[2] = {};
+    if (biased) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      h[i] = 0;
-      if (column + i >= p.w.rows) continue;
-      const int64_t at = int64_t{item.group.expert} * p.w.rows + column + i;
-      h[i] = Activate(p, gate[i] * gate_scale + Of(p.w_bias, at, 0), up[i] * up_scale + Of(p.up_bias, at, 0));
+      for (int i = 0; i < 2; ++i) {
+        if (column + i >= p.w.rows) continue;
+        const int64_t at = int64_t{item.group.expert} * p.w.rows + column + i;
+        gate_bias[i] = Of(p.w_bias, at, 0);
+        up_bias[i] = Of(p.up_bias, at, 0);
+      }
     }
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(h[0], h[1]);
-    float sum = __bfloat162float(pair.x) + __bfloat162float(pair.y);
+    const bool exists[2] = {column < p.w.rows, column + 1 < p.w.rows};
+    const int to = PromptPosition(column);
 #pragma unroll
-    for (int step = 1; step < 8; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    if (first + n >= item.group.count || column / kTileRows >= p.w.tiles()) continue;
-    *reinterpret_cast<uint32_t*>(p.hidden.data + place * p.hidden.stride + PromptPosition(column)) = Bits(pair);
-    if (in_row == 0) p.hidden.sums[place * (p.hidden.stride / 16) + column / 16] = sum;
+    for (int base = 0; base < kShareRows; base += kAtOnce) {
+      const int n = base + thread / 8;
+      const float4 sums = *reinterpret_cast<const float4*>(share[n] + in_group * sizeof(float2));
+      const float a = ActivateFast(p, sums.x * gate_scale + gate_bias[0], sums.y * up_scale + up_bias[0]);
+      const float b = ActivateFast(p, sums.z * gate_scale + gate_bias[1], sums.w * up_scale + up_bias[1]);
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(exists[0] ? a : 0, exists[1] ? b : 0);
+      float sum = __bfloat162float(pair.x) + __bfloat162float(pair.y);
+#pragma unroll
+      for (int step = 1; step < 8; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      if (n >= left) continue;
+      const int64_t row = static_cast<int64_t>(item.group.first + first + n) * p.hidden.stride;
+      *reinterpret_cast<uint32_t*>(p.hidden.data + row + to) = Bits(pair);
+      if (in_row == 0) p.hidden.sums[(row + column) / 16] = sum;
+    }
   }
 }
 
-// A lane has a row of gate and the same of up; the warpgroups have the two halves of each tile. Behind the last tile:
-// zeros.
+// A lane has a row of gate and the same of up; a warp half a tile, a warpgroup two tiles. Behind the last tile: zeros.
 template <int kN>
 __device__ __forceinline__ void StoreActivations(const PromptProduct& p, const Item& item, SharedSums& share,
                                                  const float (&acc)[kN / 2]) {
-  constexpr int kThreads = 128 * kMultipliers;
-  const int thread = static_cast<int>(threadIdx.x) - 128;
-  const int column = thread / 32 % 4 * kTileRows + 8 * (thread / 128) + thread % 32 / 4;
+  const int thread = static_cast<int>(threadIdx.x) % 128, group = static_cast<int>(threadIdx.x) / 128 - 1;
+  const int column = thread / 32 * 8 + thread % 32 / 4;
 #pragma unroll 1
   for (int first = 0; first < item.group.count; first += kShareRows) {
     ShareSums<kN>(first, acc, [&](int n, float gate, float up) {
       reinterpret_cast<float2*>(share[n])[column] = make_float2(gate, up);
     });
-    SyncSome<kThreads>(kAllBarrier);
+    SyncSome<128>(kGroupBarrier + group);
     ActivateRows(p, item, share, first);
-    SyncSome<kThreads>(kAllBarrier);
+    SyncSome<128>(kGroupBarrier + group);
   }
-  if (item.block + 1 < Blocks(p)) return;
+  if (group > 0 || item.block + 1 < Blocks(p)) return;
   const int end = p.w.tiles() * kTileRows, count = p.hidden.stride - end;
-  for (int i = thread; i < item.group.count * count; i += kThreads) {
+  for (int i = thread; i < item.group.count * count; i += 128) {
     const int64_t place = item.group.first + i / count;
     const int behind = end + i % count;
     p.hidden.data[place * p.hidden.stride + behind] = 0;

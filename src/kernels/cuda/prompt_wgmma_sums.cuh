@@ -43,10 +43,10 @@ class Multiplier {
   __device__ __forceinline__ Multiplier(const PromptProduct& p, Shared<Format>* shared)
       : shared_(shared), chunks_(p.w.chunks), stages_(S::Of(p.w)) {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4, group = static_cast<int>(threadIdx.x) / 128 - 1;
-    own_ = (p.activates ? warp : 4 * group + warp) * S::kPieceBytes;
+    own_ = (p.activates ? 2 * group + warp / 2 : 4 * group + warp) * S::kPieceBytes;
     to_other_ = p.activates ? kTilesAtOnce / 2 * S::kPieceBytes : 0;
-    half_ = p.activates ? group : 0;
-    other_half_ = p.activates ? group : 1;
+    half_ = p.activates ? warp % 2 : 0;
+    other_half_ = p.activates ? warp % 2 : 1;
   }
 
   // The next item, of which nothing has been read yet. Negative block: none.
@@ -58,8 +58,11 @@ class Multiplier {
   // Sums of kN rows: acc[4 * j + i] as of m16n8k16, j the eight rows. Reads every stage of the item.
   template <int kN>
   __device__ __forceinline__ void Sum(float (&acc)[kN / 2]) {
+    constexpr int kBurst = Burst<kN>();
     if constexpr (Format::kGroups == 1) {
       SumPlain<kN>(acc);
+    } else if constexpr (kBurst > 0) {
+      SumBursts<kN, kBurst>(acc);
     } else {
       SumScaled<kN>(acc);
     }
@@ -67,6 +70,13 @@ class Multiplier {
 
  private:
   using Fragment = GroupFragment<Format::kTerms>;
+  static constexpr int kHalves = Format::kOneScale ? 1 : 2;  // sums of 32 columns, or of 16
+
+  // Few rows: so many groups of columns at once, as sums of all of them fit into registers; else none.
+  template <int kN>
+  static constexpr int Burst() {
+    return kN * kHalves <= 48 ? 4 : kN * kHalves <= 64 ? 2 : 0;
+  }
 
   static __device__ __forceinline__ bool First() { return threadIdx.x % 32 == 0; }
 
@@ -88,14 +98,22 @@ class Multiplier {
     weights_.Advance();
   }
 
+  // The stage of the rows of the columns that come next. Tensor cores see them after ShowToTensorCores.
+  __device__ __forceinline__ int AwaitStage() {
+    const int stage = rows_.stage;
+    AwaitPhase(&shared_->rows_full[stage], rows_.parity);
+    rows_.Advance();
+    return stage;
+  }
+  __device__ __forceinline__ uint64_t RowsOf(int stage) const {
+    return WgmmaRows(SharedAddress(shared_->rows[stage]));
+  }
   // Rows of the columns that come next, as a descriptor.
   __device__ __forceinline__ uint64_t AwaitRows() {
     held_ = taken_;
-    taken_ = rows_.stage;
-    AwaitPhase(&shared_->rows_full[taken_], rows_.parity);
+    taken_ = AwaitStage();
     ShowToTensorCores();
-    rows_.Advance();
-    return WgmmaRows(SharedAddress(shared_->rows[taken_]));
+    return RowsOf(taken_);
   }
   __device__ __forceinline__ void GiveBackRows(int stage) {
     if constexpr (Format::kMins) __syncwarp();
@@ -113,11 +131,11 @@ class Multiplier {
   __device__ __forceinline__ void SumScaled(float (&acc)[kN / 2]) {
     static_assert(Format::kTerms == 1 && (Format::kOneScale || !Format::kMins));
     using P = Parts<kN, Format::kMins>;
-    constexpr int kHalves = Format::kOneScale ? 1 : 2, kSteps = kHalves * P::kCount;
+    constexpr int kSteps = kHalves * P::kCount;
     float sums[2][P::kSize / 2] = {};
     Fragment f[2];
     Decode(0, 0, &f[0]);
-    uint64_t rows = 0;
+    uint64_t rows = AwaitRows();
     // Adds what a step of group u has left, once all but some groups of products are through.
     auto take = [&](int u, int step, auto pending) {
       WgmmaAwait<decltype(pending)::value>();
@@ -135,7 +153,6 @@ class Multiplier {
     for (int stage = 0; stage < stages_; ++stage) {
 #pragma unroll
       for (int u = 0; u < S::kGroups; ++u) {
-        if (u % 2 == 0) rows = AwaitRows();
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           ForPart<P>(step % P::kCount, [&](auto part, auto size) {
@@ -154,26 +171,80 @@ class Multiplier {
             take(u - 1, kSteps - 1, std::integral_constant<int, 1>());
           }
           // Behind the sums of the group before, before those of this one, however many parts there are.
-          if constexpr (Format::kMins) SubtractMins<kN, P::kSize>(f[u % 2], u, step * P::kSize, acc);
-          if (step > 0) continue;
-          if (u % 2 == 0 && u > 0) GiveBackRows(held_);
-          // Into the registers of the group before, which is through.
-          if (u + 1 < S::kGroups) {
-            Decode(stage, u + 1, &f[(u + 1) % 2]);
-          } else if (stage + 1 < stages_) {
-            Decode(stage + 1, 0, &f[0]);
+          if constexpr (Format::kMins) SubtractMins<kN, P::kSize>(taken_, f[u % 2], u, step * P::kSize, acc);
+          if (step == 0) {
+            if (u % 2 == 0 && u > 0) GiveBackRows(held_);
+            // Into the registers of the group before, which is through.
+            if (u + 1 < S::kGroups) {
+              Decode(stage, u + 1, &f[(u + 1) % 2]);
+            } else if (stage + 1 < stages_) {
+              Decode(stage + 1, 0, &f[0]);
+            }
           }
+          // While the last products of these rows run.
+          if (u % 2 == 1 && step == kSteps - 1 && (u + 1 < S::kGroups || stage + 1 < stages_)) rows = AwaitRows();
         }
       }
       take(S::kGroups - 1, kSteps - 1, std::integral_constant<int, 0>());
-      GiveBackRows(taken_);
+      GiveBackRows(stage + 1 < stages_ ? held_ : taken_);
+    }
+  }
+
+  // The same with few rows, where what counts is how often one waits: products of kBurst groups at once, each with sums
+  // of its own, while the other warpgroup decodes.
+  template <int kN, int kBurst>
+  __device__ __forceinline__ void SumBursts(float (&acc)[kN / 2]) {
+    static_assert(Format::kTerms == 1 && S::kGroups % kBurst == 0 && kBurst % 2 == 0);
+    constexpr int kStages = kBurst / 2;
+    float sums[kBurst][kHalves][kN / 2] = {};
+    for (int stage = 0; stage < stages_; ++stage) {
+#pragma unroll
+      for (int first = 0; first < S::kGroups; first += kBurst) {
+        Fragment f[kBurst];
+#pragma unroll
+        for (int i = 0; i < kBurst; ++i) Decode(stage, first + i, &f[i]);
+        int held[kStages];
+#pragma unroll
+        for (int i = 0; i < kStages; ++i) held[i] = AwaitStage();
+        ShowToTensorCores();
+        WgmmaFence();
+#pragma unroll
+        for (int i = 0; i < kBurst; ++i) {
+          const uint64_t rows = RowsOf(held[i / 2]);
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            WgmmaBf16<kN>(sums[i][half % kHalves], f[i].a[0][half], Operand(rows, i, half, 0), half >= kHalves);
+          }
+          WgmmaCommit();
+        }
+        ForGroup<kBurst>([&](auto i) {
+          WgmmaAwait<kBurst - 1 - i>();
+          if constexpr (Format::kMins) SubtractMins<kN, kN>(held[i / 2], f[i], i, 0, acc);
+#pragma unroll
+          for (int half = 0; half < kHalves; ++half) {
+            float* const d = sums[i][half];
+            WgmmaTake<kN / 2>(d);
+#pragma unroll
+            for (int n = 0; n < kN / 2; ++n) acc[n] = __fmaf_rn(f[i].scale[half][n / 2 % 2], d[n], acc[n]);
+          }
+          if (i % 2 == 1) GiveBackRows(held[i / 2]);
+        });
+      }
+    }
+  }
+  // f(i) for i < kCount, a constant.
+  template <int kCount, int kAt = 0, typename F>
+  static __device__ __forceinline__ void ForGroup(const F& f) {
+    if constexpr (kAt < kCount) {
+      f(std::integral_constant<int, kAt>());
+      ForGroup<kCount, kAt + 1>(f);
     }
   }
 
   // Minima times the sums of the columns, of some of the rows.
   template <int kN, int kCount>
-  __device__ __forceinline__ void SubtractMins(const Fragment& f, int u, int first, float (&acc)[kN / 2]) {
-    const auto* const sums = reinterpret_cast<const float2*>(shared_->sums[taken_]) +
+  __device__ __forceinline__ void SubtractMins(int stage, const Fragment& f, int u, int first, float (&acc)[kN / 2]) {
+    const auto* const sums = reinterpret_cast<const float2*>(shared_->sums[stage]) +
                              (first + 2 * (static_cast<int>(threadIdx.x % 4))) * 2 + u % 2;
 #pragma unroll
     for (int j = 0; j < kCount / 8; ++j) {
