@@ -16,8 +16,8 @@ __device__ __forceinline__ void CopyAsync16(void* to, const void* from, bool hav
 // to: an address in shared memory; from: base[index]. The sum is made here, or it would be kept in two registers.
 __device__ __forceinline__ void CopyAsync16(uint32_t to, const uint4* base, uint32_t index) {
   asm volatile(
-      "{\n.reg .u64 from;\nmad.wide.u32 from, %2, 16, %1;\ncp.async.cg.shared.global.L2::128B [%0], [from], 16;\n}" ::"r"(
-          to),
+      "{\n.reg .u64 from;\nmad.wide.u32 from, %2, 16, %1;\ncp.async.cg.shared.global.L2::128B [%0], [from], 16;\n}" ::
+          "r"(to),
       "l"(base), "r"(index)
       : "memory");
 }

@@ -105,9 +105,7 @@ class Multiplier {
     rows_.Advance();
     return stage;
   }
-  __device__ __forceinline__ uint64_t RowsOf(int stage) const {
-    return WgmmaRows(SharedAddress(shared_->rows[stage]));
-  }
+  __device__ __forceinline__ uint64_t RowsOf(int stage) const { return WgmmaRows(SharedAddress(shared_->rows[stage])); }
   // Rows of the columns that come next, as a descriptor.
   __device__ __forceinline__ uint64_t AwaitRows() {
     held_ = taken_;

@@ -288,7 +288,7 @@ struct TileInt3 : TileLoads<TileInt3> {
   static constexpr bool kOneScale = true, kMins = false;
   using Tables = NoTables;
   struct Chunk {
-    uint2 low[2];      // a word two groups
+    uint2 low[2];  // a word two groups
     uint32_t high[2];
     uint32_t scales[2];
   };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The popularity that a synthetic model was made with, as an expert profile for `--profile`.
 
-    python3 bench/routing_to_strp.py MODEL.gguf.routing.json OUT.strp
+    python3 tools/routing_to_strp.py MODEL.gguf.routing.json OUT.strp
 
 MODEL.gguf.routing.json: what make_synthetic_gguf.py writes beside a model; "order" holds, for each layer, the ids of its
 experts from hottest to coldest. OUT.strp (format: src/plan/expert_profile.h): the pairs of all layers by that rank.
