@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "quant/format.h"
 #include "quant/planar.h"
 
@@ -70,7 +72,7 @@ TEST(DeviceLayoutTest, WhatNoKernelReadsIsRefusedWithARemedy) {
     const Status status = CheckDeviceMatrix(View(spec, &memory));
     EXPECT_EQ(status.code(), StatusCode::kUnsupported);
     EXPECT_NE(status.message().find("--device cpu"), std::string::npos) << status.message();
-    return status.message();
+    return std::string(status.message());
   };
   EXPECT_NE(refused(Planar(WeightFormat::kInt3, 32)).find("a scale for 32 columns"), std::string::npos);
   EXPECT_NE(refused(Planar(WeightFormat::kInt4, 16)).find("a scale for 16 columns"), std::string::npos);
