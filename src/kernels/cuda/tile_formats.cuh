@@ -282,7 +282,7 @@ struct TileIq3Xxs : TileLoads<TileIq3Xxs> {
 };
 
 // Codes of three bits, two and one apart, and a scale for 64 columns.
-struct TileInt3 : TileLoads<TileInt3> {
+struct TileInt3 {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kInt3;
   static constexpr int kGroups = 4, kTerms = 1;
   static constexpr bool kOneScale = true, kMins = false;
