@@ -48,6 +48,12 @@ struct Shared {
 template <typename S>
 constexpr int kSharedBytes = sizeof(Shared<S>) + kWgmmaPatternBytes;  // and what aligns it
 
+// An arrival of this warp at a barrier of SyncSome, which waits for nobody.
+template <int kArrivals>
+__device__ __forceinline__ void ArriveSome(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kArrivals) : "memory");
+}
+
 // Where a warp is in a ring of stages.
 struct Ring {
   int stage = 0;

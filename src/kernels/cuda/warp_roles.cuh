@@ -59,12 +59,6 @@ __device__ __forceinline__ void SyncSome(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
-// An arrival of this warp at such a barrier, which waits for nobody.
-template <int kThreads>
-__device__ __forceinline__ void ArriveSome(int barrier) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
-}
-
 // Registers of each thread of the warpgroup from here on.
 template <int kRegisters>
 __device__ __forceinline__ void GiveRegisters() {
