@@ -4,6 +4,7 @@
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/prompt_attention_wgmma.h"
 
 namespace bellhop::kernels {
 namespace prompt_attention {
@@ -12,10 +13,6 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kRows = kWarps * 16;  // of a block: queries times the heads of one KV head
-
-__device__ __forceinline__ int32_t FirstVisible(int32_t position, int32_t window) {
-  return window > 0 && position + 1 > window ? position + 1 - window : 0;
-}
 
 // Copies of tiles of K or V of one KV head to shared memory, by a block.
 class TileCopy {
@@ -273,7 +270,8 @@ cudaError_t LaunchPlain(const PromptAttendArgs& args, const cuda::LaunchQueue& q
 cudaError_t LaunchPromptAttention(const PromptAttendArgs& args, const cuda::LaunchQueue& queue) {
   using namespace prompt_attention;
   if (!IsPossible(args)) return cudaErrorInvalidValue;
-  const cudaError_t error = args.kv.type == KvType::kF16    ? LaunchOfType<__half>(args, queue)
+  const cudaError_t error = AttendsWithWgmma(args)          ? LaunchWgmmaAttention(args, CostOf(args), queue)
+                            : args.kv.type == KvType::kF16  ? LaunchOfType<__half>(args, queue)
                             : args.kv.type == KvType::kBF16 ? LaunchOfType<__nv_bfloat16>(args, queue)
                                                             : LaunchPlain(args, queue);
   if (error != cudaSuccess) return error;

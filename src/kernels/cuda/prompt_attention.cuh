@@ -8,6 +8,10 @@
 namespace bellhop::kernels {
 namespace prompt_attention {
 
+__device__ __forceinline__ int32_t FirstVisible(int32_t position, int32_t window) {
+  return window > 0 && position + 1 > window ? position + 1 - window : 0;
+}
+
 // What a lane's two rows are: a query of the chunk and a head, or nothing (query < 0).
 struct LaneRows {
   int32_t query[2], head[2];

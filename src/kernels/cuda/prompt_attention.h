@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/prompt_step.h"
 
 namespace bellhop::kernels {
 
@@ -27,7 +28,17 @@ struct PromptAttendArgs {
   int32_t window = 0;            // visible positions, the row's own included; 0: all
   // One term, element h * value_dim + d; sums are those of the rounded numbers, zeros behind the last head.
   TermRows out;
+  PromptDevice device;
 };
+// Which kernel attends: of what a model and a device fix, never of the chunk, because two kernels' results differ in
+// their last bits. On Hopper (prompt_attention_wgmma.h) heads of 64, 128 or 256 with keys as long as values; f32, other
+// heads, and scales that are not positive, stay with mma.sync.
+constexpr bool AttendsWithWgmma(const PromptAttendArgs& args) {
+  const KvLayer& kv = args.kv;
+  return args.device.math == PromptMath::kWgmma && kv.type != KvType::kF32 && kv.key_dim == kv.value_dim &&
+         (kv.key_dim == 64 || kv.key_dim == 128 || kv.key_dim == 256) && args.scale > 0;
+}
+
 cudaError_t LaunchPromptAttention(const PromptAttendArgs& args, const cuda::LaunchQueue& queue);
 
 }  // namespace bellhop::kernels

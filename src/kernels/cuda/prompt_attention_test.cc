@@ -115,7 +115,12 @@ class Cache {
 class PromptAttentionTest : public GpuTest {
  protected:
   void Run(const ChunkCase& c) {
-    SCOPED_TRACE(Name(c));
+    for (const PromptDevice& device : PromptDevices()) Run(c, device);
+  }
+
+ private:
+  void Run(const ChunkCase& c, const PromptDevice& device) {
+    SCOPED_TRACE(Name(c) + ", " + PromptMathName(device.math));
     Cache cache(c, c.first + c.rows);
     cache.Fill(c.first + c.rows, 1);
     const int64_t q_stride = c.heads * c.key_dim + 5;  // rows are not aligned
@@ -134,6 +139,9 @@ class PromptAttentionTest : public GpuTest {
     args.scale = static_cast<float>(1 / std::sqrt(c.key_dim));
     args.sinks = c.sinks ? rig().Upload(sinks) : nullptr;
     args.window = c.window;
+    args.device = device;
+    // Where there is one kernel, it has been tested.
+    if (device.math == PromptMath::kWgmma && !AttendsWithWgmma(args)) return rig().FreeMemory();
     args.out = PoisonedPromptRows(rig(), c.rows + 1, columns);
     ASSERT_EQ(LaunchPromptAttention(args, rig().queue()), cudaSuccess);
     std::vector<bool> skipped(Size(c.rows + 1));
@@ -149,13 +157,15 @@ class PromptAttentionTest : public GpuTest {
     }
     const double error = RelativeL2({got.begin(), got.begin() + static_cast<std::ptrdiff_t>(want.size())}, want);
     EXPECT_LE(error, c.type == KvType::kBF16 ? 4e-3 : 2e-3);
-    std::cout << Name(c) << ": relative error " << error << "\n";
+    std::cout << Name(c) << ", " << PromptMathName(device.math) << ": relative error " << error << "\n";
     // Other bounds, the same bits.
     for (const int32_t cut : {1, c.rows * 2 / 5, c.rows - 1}) {
       if (cut <= 0 || cut >= c.rows) continue;
       std::vector<float> parts;
       for (const int32_t first : {0, cut}) {
         PromptAttendArgs part = args;
+        // And other blocks.
+        if (cut > 1) part.device.multiprocessors = std::min(part.device.multiprocessors, 3);
         part.rows = first == 0 ? cut : c.rows - cut;
         part.first_position += first;
         part.q += first * q_stride;
@@ -169,7 +179,6 @@ class PromptAttentionTest : public GpuTest {
     rig().FreeMemory();
   }
 
- private:
   // Appends what `got` has to be about.
   static void CheckHead(const ChunkCase& c, const Cache& cache, const float* q, int32_t m, int32_t head, double scale,
                         const float* sink, const float* got, std::vector<double>* want) {
@@ -309,6 +318,24 @@ TEST_F(PromptAttentionTest, FinishedRowsAreThoseOfDecodeSteps) {
   }
 }
 
+// Sizes of the kernel for Hopper: tiles that all rows see, that some see, windows that begin inside of tiles.
+TEST_F(PromptAttentionTest, ManyTiles) {
+  for (const KvType type : {KvType::kF16, KvType::kBF16}) {
+    for (const int32_t dim : {64, 128, 256}) {
+      ChunkCase c;
+      c.type = type;
+      c.key_dim = c.value_dim = dim;
+      c.heads = 8, c.kv_heads = 1, c.rows = 50, c.first = 400;
+      c.sinks = type == KvType::kBF16;
+      Run(c);
+      c.heads = 3, c.kv_heads = 3, c.rows = 129, c.first = 127;
+      Run(c);
+      c.heads = 14, c.kv_heads = 2, c.rows = 40, c.first = 290, c.window = 200;
+      Run(c);
+    }
+  }
+}
+
 TEST_F(PromptAttentionTest, ScoresThatAreNoNumbersReachTheirHeadsAlone) {
   ChunkCase c;
   c.rows = 80;
@@ -325,14 +352,17 @@ TEST_F(PromptAttentionTest, ScoresThatAreNoNumbersReachTheirHeadsAlone) {
   args.q = rig().Upload(q);
   args.q_stride = c.heads * c.key_dim;
   args.scale = 0.125f;
-  args.out = PoisonedPromptRows(rig(), c.rows, c.heads * c.value_dim);
-  ASSERT_EQ(LaunchPromptAttention(args, rig().queue()), cudaSuccess);
-  const auto data = rig().Download(args.out.data, Size(int64_t{c.rows} * args.out.stride));
-  for (int32_t m = 0; m < c.rows; ++m) {
-    for (int32_t e = 0; e < c.heads * c.value_dim; ++e) {
-      const bool bad = m >= 40 && e / c.value_dim < c.heads / c.kv_heads;
-      ASSERT_EQ(std::isnan(quant::Bf16ToF32(data[Size(int64_t{m} * args.out.stride + PromptPosition(e))])), bad)
-          << "row " << m << " column " << e;
+  for (const PromptDevice& device : PromptDevices()) {
+    args.device = device;
+    args.out = PoisonedPromptRows(rig(), c.rows, c.heads * c.value_dim);
+    ASSERT_EQ(LaunchPromptAttention(args, rig().queue()), cudaSuccess);
+    const auto data = rig().Download(args.out.data, Size(int64_t{c.rows} * args.out.stride));
+    for (int32_t m = 0; m < c.rows; ++m) {
+      for (int32_t e = 0; e < c.heads * c.value_dim; ++e) {
+        const bool bad = m >= 40 && e / c.value_dim < c.heads / c.kv_heads;
+        ASSERT_EQ(std::isnan(quant::Bf16ToF32(data[Size(int64_t{m} * args.out.stride + PromptPosition(e))])), bad)
+            << "row " << m << " column " << e;
+      }
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "kernels/cuda/prompt_attention.h"
 #include "kernels/cuda/prompt_rig_for_test.h"
 #include "quant/format.h"
+#include "quant/half.h"
 
 namespace bellhop::kernels {
 namespace {
@@ -53,6 +54,7 @@ class PromptSpeedTest : public GpuTest {
     return UploadPromptRows(rig(), Normal(Size(int64_t{rows} * cols), 1, 1), rows, cols);
   }
   void TimeExperts(const LayerShape& s, WeightFormat format);
+  void TimeAttention(int32_t dim, int32_t rows, int32_t first);
 };
 
 // One layer's experts, routes drawn evenly.
@@ -157,34 +159,50 @@ TEST_F(PromptSpeedTest, Experts) {
   }
 }
 
+// Random, a block of numbers again and again: multipliers of zeros need less power, and the clock is higher.
+template <typename T>
+std::vector<T> Repeated(size_t count, T (*of)(float)) {
+  constexpr size_t kBlock = 60013;
+  const std::vector<float> block = Normal(kBlock, 1, 1);
+  std::vector<T> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = of(block[i % kBlock]);
+  return values;
+}
+
+void PromptSpeedTest::TimeAttention(int32_t dim, int32_t rows, int32_t first) {
+  const int32_t pages = (first + rows + kKvPageTokens - 1) / kKvPageTokens;
+  PromptAttendArgs args;
+  args.kv.kv_heads = 4;
+  args.kv.key_dim = args.kv.value_dim = dim;
+  const int64_t half = int64_t{args.kv.kv_heads} * kKvPageTokens * dim;
+  args.kv.page_bytes = 2 * half * 2;
+  args.kv.keys = reinterpret_cast<uint8_t*>(
+      rig().Upload(Repeated<uint16_t>(Size(2 * pages * half), [](float v) { return quant::F32ToF16(v); })));
+  args.kv.values = args.kv.keys + half * 2;
+  std::vector<int32_t> table;
+  for (int32_t p = 0; p < pages; ++p) table.push_back(p);
+  args.block_table = rig().Upload(table);
+  args.rows = rows;
+  args.first_position = first;
+  args.heads = 32;
+  args.q_stride = args.heads * dim + 2 * args.kv.kv_heads * dim;
+  args.q = rig().Upload(Repeated<float>(Size(rows * args.q_stride), [](float v) { return v; }));
+  args.scale = static_cast<float>(1 / std::sqrt(dim));
+  args.out = PoisonedPromptRows(rig(), rows, args.heads * dim);
+  for (const PromptDevice& device : PromptDevices()) {
+    args.device = device;
+    const double ms = Time([&] { return LaunchPromptAttention(args, rig().queue()); });
+    const double flops = 4e-9 * rows * (first + rows / 2) * args.heads * dim;
+    std::cout << "attention, dims " << dim << ", " << rows << " rows at " << first << ", "
+              << PromptMathName(device.math) << ": " << ms << " ms, " << flops / ms << " TFLOP/s\n";
+  }
+  rig().FreeMemory();
+}
+
 TEST_F(PromptSpeedTest, Attention) {
-  constexpr int32_t kRows = 2048;
-  for (const int32_t dim : {64, 128, 256}) {
-    for (const int32_t first : {0, 14336}) {
-      const int32_t pages = (first + kRows) / kKvPageTokens;
-      PromptAttendArgs args;
-      args.kv.kv_heads = 4;
-      args.kv.key_dim = args.kv.value_dim = dim;
-      const int64_t half = int64_t{args.kv.kv_heads} * kKvPageTokens * dim * 2;
-      args.kv.page_bytes = 2 * half;
-      args.kv.keys = rig().Zeroed<uint8_t>(Size(pages * args.kv.page_bytes));
-      args.kv.values = args.kv.keys + half;
-      std::vector<int32_t> table;
-      for (int32_t p = 0; p < pages; ++p) table.push_back(p);
-      args.block_table = rig().Upload(table);
-      args.rows = kRows;
-      args.first_position = first;
-      args.heads = 32;
-      args.q_stride = args.heads * dim;
-      args.q = rig().Zeroed<float>(Size(kRows * args.q_stride));
-      args.scale = 0.1f;
-      args.out = PoisonedPromptRows(rig(), kRows, args.heads * dim);
-      const double ms = Time([&] { return LaunchPromptAttention(args, rig().queue()); });
-      const double flops = 4e-9 * kRows * (first + kRows / 2) * args.heads * dim;
-      std::cout << "attention, dims " << dim << ", " << kRows << " rows at " << first << ": " << ms << " ms, "
-                << flops / ms << " TFLOP/s\n";
-      rig().FreeMemory();
-    }
+  for (const int32_t dim : {128, 64, 256}) {
+    for (const int32_t rows : {8192, 2048, 512}) TimeAttention(dim, rows, 0);
+    TimeAttention(dim, 2048, 14336);
   }
 }
 

@@ -154,6 +154,7 @@ PromptLayers BuildPromptLayers(const ModelSpec& spec, const GpuLayers& step, con
     layer.attend.sinks = from.attend.sinks;
     layer.attend.window = from.attend.window;
     layer.attend.out = b.heads;
+    layer.attend.device = b.device;
     layer.output = GemmOf(from.output, 0, b.heads, b);
     layer.output.y = b.residual;
     layer.output.y_stride = spec.hidden;
