@@ -24,63 +24,92 @@ struct HeadPart {
   }
 };
 
-// Lane's share of a head in shared memory; the warp is in step around it.
-__device__ __forceinline__ void Rotate(const FinishQkvArgs& args, const float2* table, int lane, float* head) {
-  constexpr int kPairSteps = kHeadSteps / 2;
-  const int32_t pairs = args.rope_dims / 2;
-  float2 turn[kPairSteps];
+// What a lane needs of a head besides its elements.
+struct HeadConstants {
+  static constexpr int kPairSteps = kHeadSteps / 2;
+  HeadPart weights;
+  float2 turns[kPairSteps];  // of pairs lane, lane + 32, ...
+  __device__ __forceinline__ void Load(const FinishQkvArgs& args, bool is_query, int32_t number, int32_t position,
+                                       int lane) {
+    const int32_t dim = args.kv.key_dim;
+    if (args.norm != HeadNorm::kNone) {
+      const float* const norm = is_query ? args.q_norm : args.k_norm;
+      weights.Load(norm + (args.norm == HeadNorm::kFullWidth ? number * dim : 0), dim, lane);
+    }
+    if (args.rope == RopeOrder::kNone || position < 0) return;
+    const float* const row = args.rope_table + int64_t{position} * args.rope_dims;
 #pragma unroll
-  for (int i = 0; i < kPairSteps; ++i) {
-    turn[i] = lane + 32 * i < pairs ? table[lane + 32 * i] : make_float2(1, 0);
+    for (int i = 0; i < kPairSteps; ++i) {
+      const int32_t pair = lane + 32 * i;
+      turns[i] = pair < args.rope_dims / 2 ? reinterpret_cast<const float2*>(row)[pair] : make_float2(1, 0);
+    }
   }
-#pragma unroll
-  for (int i = 0; i < kPairSteps; ++i) {
-    const int32_t j = lane + 32 * i;
-    if (j >= pairs) break;
-    float* const a = head + (args.rope == RopeOrder::kNorm ? 2 * j : j);
-    float* const b = args.rope == RopeOrder::kNorm ? a + 1 : a + pairs;
-    const float x = *a, y = *b, cos = turn[i].x, sin = turn[i].y;
-    *a = __fmaf_rn(x, cos, -(y * sin));
-    *b = __fmaf_rn(y, cos, x * sin);
-  }
+};
+
+__device__ __forceinline__ void Turn(float2 turn, float* a, float* b) {
+  const float x = *a, y = *b;
+  *a = __fmaf_rn(x, turn.x, -(y * turn.y));
+  *b = __fmaf_rn(y, turn.x, x * turn.y);
 }
 
-// One head of q or k to shared memory, by one warp. `full_inverse`: of the norm over all heads.
-__device__ __forceinline__ void NormAndRotate(const FinishQkvArgs& args, const HeadPart& head, int32_t position,
-                                              bool is_query, int32_t number, float full_inverse, int lane,
-                                              float* scratch) {
-  const int32_t dim = args.kv.key_dim;
-  HeadPart weights;
-  if (args.norm != HeadNorm::kNone) {
-    weights.Load((is_query ? args.q_norm : args.k_norm) + (args.norm == HeadNorm::kFullWidth ? number * dim : 0), dim,
-                 lane);
-  }
-  float inverse = full_inverse;
-  if (args.norm == HeadNorm::kPerHead) {
-    float squares = 0;
+// Pairs that are kSteps of a lane's elements apart.
+template <int kSteps>
+__device__ __forceinline__ void TurnInLane(const HeadConstants& constants, HeadPart* head) {
 #pragma unroll
-    for (int i = 0; i < kHeadSteps; ++i) squares = __fmaf_rn(head.x[i], head.x[i], squares);
-    inverse = InverseRms(WarpSum(squares), dim, is_query ? args.q_epsilon : args.k_epsilon);
-  }
+  for (int i = 0; i < kSteps; ++i) Turn(constants.turns[i], &head->x[i], &head->x[i + kSteps]);
+}
+
+// scratch: [dim], of the warp.
+__device__ __forceinline__ void Rotate(const FinishQkvArgs& args, const HeadConstants& constants, int lane,
+                                       float* scratch, HeadPart* head) {
+  const int32_t dim = args.kv.key_dim, pairs = args.rope_dims / 2;
+  const bool is_norm = args.rope == RopeOrder::kNorm;
+  if (!is_norm && pairs == 32) return TurnInLane<1>(constants, head);
+  if (!is_norm && pairs == 64) return TurnInLane<2>(constants, head);
+  if (!is_norm && pairs == 128) return TurnInLane<4>(constants, head);
 #pragma unroll
   for (int i = 0; i < kHeadSteps; ++i) {
-    const int32_t e = lane + 32 * i;
-    if (e >= dim) break;
-    scratch[e] = args.norm != HeadNorm::kNone ? head.x[i] * inverse * weights.x[i] : head.x[i];
+    if (lane + 32 * i < dim) scratch[lane + 32 * i] = head->x[i];
   }
   __syncwarp();
-  if (args.rope != RopeOrder::kNone && position >= 0) {
-    const float* const table = args.rope_table + int64_t{position} * args.rope_dims;
-    Rotate(args, reinterpret_cast<const float2*>(table), lane, scratch);
+#pragma unroll
+  for (int i = 0; i < HeadConstants::kPairSteps; ++i) {
+    const int32_t pair = lane + 32 * i;
+    if (pair >= pairs) break;
+    float* const a = scratch + (is_norm ? 2 * pair : pair);
+    Turn(constants.turns[i], a, is_norm ? a + 1 : a + pairs);
   }
   __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kHeadSteps; ++i) {
+    if (lane + 32 * i < dim) head->x[i] = scratch[lane + 32 * i];
+  }
+  __syncwarp();
+}
+
+// One head of q or k, by one warp. `full_inverse`: of the norm over all heads. scratch: as in Rotate.
+__device__ __forceinline__ void NormAndRotate(const FinishQkvArgs& args, const HeadConstants& constants,
+                                              int32_t position, bool is_query, float full_inverse, int lane,
+                                              float* scratch, HeadPart* head) {
+  if (args.norm != HeadNorm::kNone) {
+    float inverse = full_inverse;
+    if (args.norm == HeadNorm::kPerHead) {
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < kHeadSteps; ++i) squares = __fmaf_rn(head->x[i], head->x[i], squares);
+      inverse = InverseRms(WarpSum(squares), args.kv.key_dim, is_query ? args.q_epsilon : args.k_epsilon);
+    }
+#pragma unroll
+    for (int i = 0; i < kHeadSteps; ++i) head->x[i] = head->x[i] * inverse * constants.weights.x[i];
+  }
+  if (args.rope != RopeOrder::kNone && position >= 0) Rotate(args, constants, lane, scratch, head);
 }
 
 template <typename T>
 __device__ T* CacheRow(const FinishQkvArgs& args, int32_t m, int32_t position, Part part, int32_t head) {
   const StepTables& step = args.step;
   const int64_t table = step.positions == nullptr ? 0 : int64_t{m} * step.max_pages;
-  const int64_t page = step.block_tables[table + position / kKvPageTokens];
+  const int64_t page = __ldcg(step.block_tables + table + position / kKvPageTokens);
   const int64_t dim = part == Part::kKey ? args.kv.key_dim : args.kv.value_dim;
   uint8_t* const layer = (part == Part::kKey ? args.kv.keys : args.kv.values) + page * args.kv.page_bytes;
   return reinterpret_cast<T*>(layer) + (int64_t{head} * kKvPageTokens + position % kKvPageTokens) * dim;
