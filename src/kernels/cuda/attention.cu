@@ -117,7 +117,7 @@ cudaError_t MakePlan(const AttendArgs& args, int32_t static_bytes, AttendPlan* p
     plan->stages = 4;
   } else if (bytes_with(2) <= usable) {
     plan->stages = 2;
-  } else if (bytes_with(1) > usable) {
+  } else if (Math::kRowBytes == 0 && bytes_with(1) > usable) {
     plan->warps = kAttendWarps / 2;
   }
   plan->bytes = bytes_with(plan->stages);

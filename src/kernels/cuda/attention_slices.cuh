@@ -141,75 +141,77 @@ struct FinishScratch {
   alignas(16) T key[kAttentionMaxDim], value[kAttentionMaxDim];
 };
 
-template <typename T>
-__device__ __forceinline__ void PutQuery(const finish::HeadPart& head, int32_t dim, int32_t row, T* to) {
+template <typename T, int kSteps>
+__device__ __forceinline__ void PutQuery(const finish::HeadPart<kSteps>& head, int32_t dim, int32_t row, T* to) {
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
-  for (int i = 0; i <= finish::kHeadSteps; ++i) {
+  for (int i = 0; i <= kSteps; ++i) {
     const int32_t e = lane + 32 * i;
-    if (e < row) to[e] = ToKv<T>(i < finish::kHeadSteps && e < dim ? head.x[i % finish::kHeadSteps] : 0.0f);
+    if (e < row) to[e] = ToKv<T>(i < kSteps && e < dim ? head.x[i % kSteps] : 0.0f);
   }
 }
 
 // A new key or value, to the cache and to shared memory.
-template <typename T>
-__device__ __forceinline__ void PutNewest(const finish::HeadPart& head, int32_t dim, T* cache, T* fresh) {
+template <typename T, int kSteps>
+__device__ __forceinline__ void PutNewest(const finish::HeadPart<kSteps>& head, int32_t dim, T* cache, T* fresh) {
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
-  for (int i = 0; i < finish::kHeadSteps; ++i) {
+  for (int i = 0; i < kSteps; ++i) {
     const int32_t e = lane + 32 * i;
     if (e < dim) cache[e] = fresh[e] = ToKv<T>(head.x[i]);
   }
 }
 
 // Like LoadQuery, from q as the projection left it; the new key and value are left in shared memory and, by the block
-// that has their position, in the cache. A head a warp. Waits for the previous kernel if the launch reads ahead.
+// that has their position, in the cache. A warp has every kAttendWarps-th head. Waits for the previous kernel if the
+// launch reads ahead.
 template <typename Math>
 __device__ void FinishRow(const FinishQkvArgs& args, const AttendPart& part, int32_t position, bool appends,
                           int32_t key_row, FinishScratch<typename Math::Element>* scratch, uint8_t* to) {
   using T = typename Math::Element;
   using finish::CacheRow, finish::NormAndRotate, finish::Part;
+  constexpr int kSteps = Math::kRowBytes > 0 ? Math::kMaxValueDim / 32 : finish::kHeadSteps;
+  constexpr int kOwn = Math::kHeads / kAttendWarps;  // query heads of a warp
   const auto warp = static_cast<int32_t>(threadIdx.x / 32), lane = static_cast<int32_t>(threadIdx.x % 32);
   const auto warps = static_cast<int32_t>(blockDim.x / 32);
   const int32_t dim = args.kv.key_dim, row = key_row / static_cast<int32_t>(sizeof(T));
   const float* const all = args.qkv + int64_t{part.row} * args.stride;
-  float* const own = scratch->heads[warp];
   const bool has_key = appends && warp == warps - 1, has_value = appends && warp == warps - 2;
   T* const cache = has_key || has_value
                        ? CacheRow<T>(args, part.row, position, has_key ? Part::kKey : Part::kValue, part.kv_head)
                        : nullptr;
-  finish::HeadConstants of_query, of_key;
+  finish::HeadConstants<kSteps> of_query, of_key;
   of_query.Load(args, true, 0, position, lane);
   if (has_key) of_key.Load(args, false, 0, position, lane);
   if (args.reads_ahead) AwaitPrevious();
   // What a warp reads is under way before it works on any of it.
-  constexpr int kOwn = Math::kHeads / kAttendWarps;  // query heads, with all warps
   const float* const new_key = all + args.k_offset + part.kv_head * dim;
   const float* const new_value = all + args.v_offset + part.kv_head * args.kv.value_dim;
-  finish::HeadPart queries[kOwn], fresh;
-  const auto load = [&](int32_t head, finish::HeadPart* x) {
-    x->Load(all + args.q_offset + (part.kv_head * part.group + head) * dim, head < part.group ? dim : 0, lane);
-  };
+  finish::HeadPart<kSteps> queries[kOwn], fresh[1];
+  // With fewer warps than kAttendWarps some do the work of two.
+  for (int32_t as = warp; as < kAttendWarps; as += warps) {
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) load(warp + i * kAttendWarps, &queries[i]);
-  fresh.Load(has_key ? new_key : new_value, has_key ? dim : has_value ? args.kv.value_dim : 0, lane);
-  const auto put = [&](int32_t head, finish::HeadPart* x) {
-    if (head < part.group) NormAndRotate(args, of_query, position, true, 0, lane, own, x);
-    PutQuery(*x, head < part.group ? dim : 0, row, reinterpret_cast<T*>(to) + head * row);
-  };
+    for (int i = 0; i < kOwn; ++i) {
+      const int32_t head = as + i * kAttendWarps;
+      queries[i].Load(all + args.q_offset + (part.kv_head * part.group + head) * dim, head < part.group ? dim : 0,
+                      lane);
+    }
+    if (as == warp) {
+      fresh[0].Load(has_key ? new_key : new_value, has_key ? dim : has_value ? args.kv.value_dim : 0, lane);
+    }
+    NormAndRotate(args, of_query, position, true, 0, lane, scratch->heads[warp], queries);
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) put(warp + i * kAttendWarps, &queries[i]);
-  // Fewer warps have more heads.
-  for (int32_t head = warp + warps; warps < kAttendWarps && head < Math::kHeads; head += warps) {
-    if (head % kAttendWarps < warps) continue;
-    load(head, &queries[0]);
-    put(head, &queries[0]);
+    for (int i = 0; i < kOwn; ++i) {
+      const int32_t head = as + i * kAttendWarps;
+      PutQuery(queries[i], head < part.group ? dim : 0, row, reinterpret_cast<T*>(to) + head * row);
+    }
+    if (Math::kRowBytes > 0) break;  // always has all warps
   }
   if (has_key) {
-    NormAndRotate(args, of_key, position, false, 0, lane, own, &fresh);
-    PutNewest(fresh, dim, cache, scratch->key);
+    NormAndRotate(args, of_key, position, false, 0, lane, scratch->heads[warp], fresh);
+    PutNewest(fresh[0], dim, cache, scratch->key);
   }
-  if (has_value) PutNewest(fresh, args.kv.value_dim, cache, scratch->value);
+  if (has_value) PutNewest(fresh[0], args.kv.value_dim, cache, scratch->value);
 }
 
 // The new position's row of a slice, by a warp.

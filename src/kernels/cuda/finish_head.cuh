@@ -14,20 +14,22 @@ __device__ __forceinline__ float InverseRms(float squares, int32_t n, float epsi
   return 1.0f / sqrtf(squares / static_cast<float>(n) + epsilon);
 }
 
-// A head's elements of a lane: lane, lane + 32, ... below `dim`.
+// A head's elements of a lane: lane, lane + 32, ... below `dim`. kSteps: at most so many.
 inline constexpr int kHeadSteps = kAttentionMaxDim / 32;
+template <int kSteps>
 struct HeadPart {
-  float x[kHeadSteps];
+  float x[kSteps];
   __device__ __forceinline__ void Load(const float* head, int32_t dim, int lane) {
 #pragma unroll
-    for (int i = 0; i < kHeadSteps; ++i) x[i] = lane + 32 * i < dim ? head[lane + 32 * i] : 0.0f;
+    for (int i = 0; i < kSteps; ++i) x[i] = lane + 32 * i < dim ? head[lane + 32 * i] : 0.0f;
   }
 };
 
 // What a lane needs of a head besides its elements.
+template <int kSteps>
 struct HeadConstants {
-  static constexpr int kPairSteps = kHeadSteps / 2;
-  HeadPart weights;
+  static constexpr int kPairSteps = kSteps / 2;
+  HeadPart<kSteps> weights;
   float2 turns[kPairSteps];  // of pairs lane, lane + 32, ...
   __device__ __forceinline__ void Load(const FinishQkvArgs& args, bool is_query, int32_t number, int32_t position,
                                        int lane) {
@@ -52,28 +54,34 @@ __device__ __forceinline__ void Turn(float2 turn, float* a, float* b) {
   *b = __fmaf_rn(y, turn.x, x * turn.y);
 }
 
-// Pairs that are kSteps of a lane's elements apart.
-template <int kSteps>
-__device__ __forceinline__ void TurnInLane(const HeadConstants& constants, HeadPart* head) {
+// Pairs that are kApart of a lane's elements apart, if all are: whether they are.
+template <int kApart, int kSteps, int kCount>
+__device__ __forceinline__ bool TurnInLane(const FinishQkvArgs& args, const HeadConstants<kSteps>& constants,
+                                           HeadPart<kSteps> (&heads)[kCount]) {
+  if (args.rope != RopeOrder::kNeox || args.rope_dims != 64 * kApart) return false;
+  if constexpr (2 * kApart <= kSteps) {
 #pragma unroll
-  for (int i = 0; i < kSteps; ++i) Turn(constants.turns[i], &head->x[i], &head->x[i + kSteps]);
+    for (int h = 0; h < kCount; ++h) {
+#pragma unroll
+      for (int i = 0; i < kApart; ++i) Turn(constants.turns[i], &heads[h].x[i], &heads[h].x[i + kApart]);
+    }
+  }
+  return true;
 }
 
-// scratch: [dim], of the warp.
-__device__ __forceinline__ void Rotate(const FinishQkvArgs& args, const HeadConstants& constants, int lane,
-                                       float* scratch, HeadPart* head) {
+// Any pairs. scratch: [dim], of the warp.
+template <int kSteps>
+__device__ __forceinline__ void TurnInShared(const FinishQkvArgs& args, const HeadConstants<kSteps>& constants,
+                                             int lane, float* scratch, HeadPart<kSteps>* head) {
   const int32_t dim = args.kv.key_dim, pairs = args.rope_dims / 2;
   const bool is_norm = args.rope == RopeOrder::kNorm;
-  if (!is_norm && pairs == 32) return TurnInLane<1>(constants, head);
-  if (!is_norm && pairs == 64) return TurnInLane<2>(constants, head);
-  if (!is_norm && pairs == 128) return TurnInLane<4>(constants, head);
 #pragma unroll
-  for (int i = 0; i < kHeadSteps; ++i) {
+  for (int i = 0; i < kSteps; ++i) {
     if (lane + 32 * i < dim) scratch[lane + 32 * i] = head->x[i];
   }
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < HeadConstants::kPairSteps; ++i) {
+  for (int i = 0; i < kSteps / 2; ++i) {
     const int32_t pair = lane + 32 * i;
     if (pair >= pairs) break;
     float* const a = scratch + (is_norm ? 2 * pair : pair);
@@ -81,28 +89,51 @@ __device__ __forceinline__ void Rotate(const FinishQkvArgs& args, const HeadCons
   }
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < kHeadSteps; ++i) {
+  for (int i = 0; i < kSteps; ++i) {
     if (lane + 32 * i < dim) head->x[i] = scratch[lane + 32 * i];
   }
   __syncwarp();
 }
 
-// One head of q or k, by one warp. `full_inverse`: of the norm over all heads. scratch: as in Rotate.
-__device__ __forceinline__ void NormAndRotate(const FinishQkvArgs& args, const HeadConstants& constants,
+// Some heads of q or of k with the same constants, by one warp. `full_inverse`: of the norm over all heads. scratch:
+// [dim], of the warp.
+template <int kSteps, int kCount>
+__device__ __forceinline__ void NormAndRotate(const FinishQkvArgs& args, const HeadConstants<kSteps>& constants,
                                               int32_t position, bool is_query, float full_inverse, int lane,
-                                              float* scratch, HeadPart* head) {
+                                              float* scratch, HeadPart<kSteps> (&heads)[kCount]) {
   if (args.norm != HeadNorm::kNone) {
-    float inverse = full_inverse;
-    if (args.norm == HeadNorm::kPerHead) {
+    float inverse[kCount];
+#pragma unroll
+    for (int h = 0; h < kCount; ++h) {
       float squares = 0;
 #pragma unroll
-      for (int i = 0; i < kHeadSteps; ++i) squares = __fmaf_rn(head->x[i], head->x[i], squares);
-      inverse = InverseRms(WarpSum(squares), args.kv.key_dim, is_query ? args.q_epsilon : args.k_epsilon);
+      for (int i = 0; i < kSteps; ++i) squares = __fmaf_rn(heads[h].x[i], heads[h].x[i], squares);
+      inverse[h] = squares;
+    }
+    if (args.norm == HeadNorm::kPerHead) {
+      const float epsilon = is_query ? args.q_epsilon : args.k_epsilon;
+#pragma unroll
+      for (int offset = 16; offset > 0; offset /= 2) {
+#pragma unroll
+        for (int h = 0; h < kCount; ++h) inverse[h] += __shfl_xor_sync(~0u, inverse[h], offset);
+      }
+#pragma unroll
+      for (int h = 0; h < kCount; ++h) inverse[h] = InverseRms(inverse[h], args.kv.key_dim, epsilon);
     }
 #pragma unroll
-    for (int i = 0; i < kHeadSteps; ++i) head->x[i] = head->x[i] * inverse * constants.weights.x[i];
+    for (int h = 0; h < kCount; ++h) {
+      const float own = args.norm == HeadNorm::kPerHead ? inverse[h] : full_inverse;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) heads[h].x[i] = heads[h].x[i] * own * constants.weights.x[i];
+    }
   }
-  if (args.rope != RopeOrder::kNone && position >= 0) Rotate(args, constants, lane, scratch, head);
+  if (args.rope == RopeOrder::kNone || position < 0) return;
+  if (TurnInLane<1>(args, constants, heads) || TurnInLane<2>(args, constants, heads) ||
+      TurnInLane<4>(args, constants, heads)) {
+    return;
+  }
+#pragma unroll
+  for (int h = 0; h < kCount; ++h) TurnInShared(args, constants, lane, scratch, &heads[h]);
 }
 
 template <typename T>
