@@ -1,10 +1,11 @@
 // Attention of a decode step on a GPU, as a captured graph over several layers whose caches together are larger than
-// the second-level cache. Prints the median and the spread of a launch, GB/s of keys and values, and their share of a
-// ceiling (GB/s, the argument; 4600 for an H200).
+// the second-level cache. One row finishes its q, k and v in the same kernel, as in a model. Prints the median and the
+// spread of a launch, GB/s of keys and values, and their share of a ceiling (GB/s, the argument; 4600 for an H200).
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <vector>
 
 #include "cuda/cuda_try.h"
@@ -31,12 +32,25 @@ constexpr uint64_t kCacheBytes = uint64_t{512} << 20;  // of all layers at least
 constexpr int kSamples = 21;
 
 struct Memory {
-  cuda::DeviceBuffer cache, inputs, floats, terms, partials, counters;
+  cuda::DeviceBuffer cache, inputs, floats, terms, partials, counters, words;
   int32_t layers = 0;
 };
 
 Status Fill(const cuda::DeviceBuffer& to, const void* from, size_t bytes, const cuda::Stream& stream) {
   BELLHOP_TRY(cuda::CopyToDevice(to.bytes().subspan(0, bytes), {static_cast<const std::byte*>(from), bytes}, stream));
+  return stream.Synchronize();
+}
+
+// Halves, or parts of floats, of some size below 1.
+Status FillCache(const cuda::DeviceBuffer& cache, const cuda::Stream& stream) {
+  std::vector<uint16_t> halves(size_t{1} << 20);
+  std::mt19937 random(1);
+  for (uint16_t& half : halves) half = static_cast<uint16_t>((random() & 0x83FFu) | 0x3000u);
+  for (uint64_t at = 0; at < cache.size(); at += halves.size() * 2) {
+    const uint64_t bytes = std::min<uint64_t>(halves.size() * 2, cache.size() - at);
+    BELLHOP_TRY(cuda::CopyToDevice(cache.bytes().subspan(at, bytes),
+                                   {reinterpret_cast<const std::byte*>(halves.data()), bytes}, stream));
+  }
   return stream.Synchronize();
 }
 
@@ -50,18 +64,22 @@ Result<Memory> Allocate(cuda::Device* device, const Shape& s, const cuda::Stream
   ints.resize(64, s.positions - 1);
   for (int32_t p = 0; p < pages * s.rows; ++p) ints.push_back(p);
   const uint64_t q_floats = uint64_t(s.rows) * s.heads * s.dim;
+  const uint64_t floats = q_floats + uint64_t(2) * s.kv_heads * s.dim + uint64_t(s.positions + 1) * s.dim;
   const int32_t splits = AttentionSplits(s.kv_heads, pages, 0);
   const uint64_t partials = AttentionPartialBytes(s.rows, s.heads, s.dim, splits);
   BELLHOP_TRY_ASSIGN(m.cache, cuda::DeviceBuffer::Create(device, layer * m.layers, MemoryTag::kKvCache));
   BELLHOP_TRY_ASSIGN(m.inputs, cuda::DeviceBuffer::Create(device, ints.size() * 4, MemoryTag::kWorkspace));
-  BELLHOP_TRY_ASSIGN(m.floats, cuda::DeviceBuffer::Create(device, q_floats * 4, MemoryTag::kWorkspace));
+  BELLHOP_TRY_ASSIGN(m.floats, cuda::DeviceBuffer::Create(device, floats * 4, MemoryTag::kWorkspace));
   BELLHOP_TRY_ASSIGN(m.terms, cuda::DeviceBuffer::Create(device, q_floats * 8, MemoryTag::kWorkspace));
   BELLHOP_TRY_ASSIGN(m.partials, cuda::DeviceBuffer::Create(device, partials, MemoryTag::kWorkspace));
   BELLHOP_TRY_ASSIGN(m.counters,
                      cuda::DeviceBuffer::Create(device, kMaxStepRows * s.kv_heads * 4, MemoryTag::kWorkspace));
-  for (const cuda::DeviceBuffer* zero : {&m.cache, &m.floats, &m.counters}) {
+  const uint64_t words = AttentionPartialBytes(1, s.heads, s.dim, splits);
+  BELLHOP_TRY_ASSIGN(m.words, cuda::DeviceBuffer::Create(device, words, MemoryTag::kWorkspace));
+  for (const cuda::DeviceBuffer* zero : {&m.floats, &m.counters, &m.words}) {
     BELLHOP_TRY(cuda::FillZero(zero->bytes(), stream));
   }
+  BELLHOP_TRY(FillCache(m.cache, stream));
   BELLHOP_TRY(Fill(m.inputs, ints.data(), ints.size() * 4, stream));
   return m;
 }
@@ -92,9 +110,31 @@ Status Submit(cuda::Device* device, const Shape& s, const Memory& m, const cuda:
                 .sums = m.terms.as<float>().data() + int64_t{s.rows} * columns,  // behind two terms of two bytes
                 .stride = columns},
         .partials = m.partials.as<float>().data(),
+        .words = m.words.as<float>().data(),
         .counters = m.counters.as<uint32_t>().data(),
         .expected_visible = int64_t{s.rows} * s.positions};
-    BELLHOP_CUDA_CHECK(device, LaunchAttention(args, stream.queue()));
+    if (s.rows > 1) {
+      BELLHOP_CUDA_CHECK(device, LaunchAttention(args, stream.queue()));
+      continue;
+    }
+    float* const floats = m.floats.as<float>().data();
+    const FinishQkvArgs finish = {.step = args.step,
+                                  .kv = args.kv,
+                                  .heads = s.heads,
+                                  .qkv = floats,
+                                  .stride = columns,
+                                  .k_offset = columns,
+                                  .v_offset = columns + s.kv_heads * s.dim,
+                                  .norm = HeadNorm::kPerHead,
+                                  .q_norm = floats,
+                                  .k_norm = floats,
+                                  .q_epsilon = 1e-6f,
+                                  .k_epsilon = 1e-6f,
+                                  .rope = RopeOrder::kNeox,
+                                  .rope_table = floats + columns + 2 * s.kv_heads * s.dim,
+                                  .rope_dims = s.dim,
+                                  .reads_ahead = true};
+    BELLHOP_CUDA_CHECK(device, LaunchFinishAndAttend(finish, args, stream.queue()));
   }
   return Status();
 }

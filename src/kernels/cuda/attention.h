@@ -22,9 +22,10 @@
 
 namespace bellhop::kernels {
 
-inline constexpr int kAttentionMaxDim = 256;    // key_dim and value_dim: multiples of 8 up to this
-inline constexpr int kAttentionMaxGroup = 16;   // query heads of a KV head
-inline constexpr int kAttentionMaxSplits = 64;  // what the merging block must read
+inline constexpr int kAttentionMaxDim = 256;      // key_dim and value_dim: multiples of 8 up to this
+inline constexpr int kAttentionMaxGroup = 16;     // query heads of a KV head
+inline constexpr int kAttentionMaxSplits = 64;    // what the merging block must read
+inline constexpr int kAttentionMaxConsumers = 4;  // blocks of a row and KV head that wait for the others
 
 // The rows of a step. Pointers are device memory, read when the kernel runs. Without `positions` they are the chunk of
 // a prompt, for LaunchFinishQkv alone: up to kMaxPromptRows rows of one sequence, row m at first_position + m; all are
@@ -67,6 +68,10 @@ struct FinishQkvArgs {
   RopeOrder rope = RopeOrder::kNone;
   const float* rope_table = nullptr;  // [context][rope_dims]: cos, sin of each pair, magnitude applied
   int32_t rope_dims = 0;              // even, <= key_dim
+  // Of LaunchFinishAndAttend: the step's tables and what the cache has below the row's position were complete before
+  // the kernel before this one began, and that one lets the next start no sooner than it knows (mat_vec_row.cuh). Then
+  // they are read before that kernel has ended; q, k and v are not.
+  bool reads_ahead = false;
 };
 
 // q is written back, rounded to the KV type; k and v go to the cache, and their floats are left alone. Rows at position
@@ -85,14 +90,17 @@ struct AttendArgs {
   // Element h * value_dim + d. Columns up to `out.stride` are written, zeros behind the last head. Groups of 16 sums
   // must not cross KV heads: heads / kv_heads * value_dim is a multiple of 16.
   TermRows out;
-  float* partials = nullptr;     // AttentionPartialBytes, 16-byte aligned; anything
+  float* partials = nullptr;  // AttentionPartialBytes, 16-byte aligned; anything
+  // AttentionPartialBytes of one row, alike, but zero before the first launch; launches leave zeros. With it the splits
+  // of one row meet without `partials` and `counters`, to the same results. Null: always with them.
+  float* words = nullptr;
   uint32_t* counters = nullptr;  // [kMaxStepRows * kv_heads], zero before the first launch; launches leave zeros
   int64_t expected_visible = 0;  // positions that the rows see, all together: for the declared bytes alone
 };
 
 // Splits of a row and KV head, at most. `window` and `max_pages` as in the arguments.
 int32_t AttentionSplits(int32_t kv_heads, int32_t max_pages, int32_t window);
-// Launches that follow each other may share partials and counters.
+// Launches that follow each other may share partials, words and counters.
 uint64_t AttentionPartialBytes(int32_t rows, int32_t heads, int32_t value_dim, int32_t splits);
 
 cudaError_t LaunchAttention(const AttendArgs& args, const cuda::LaunchQueue& queue);

@@ -13,6 +13,7 @@ template <int kTiles, int kValueDim>
 struct PlainMath {
   using Element = float;
   static constexpr int kHeads = 8 * kTiles, kMaxValueDim = kValueDim, kOwn = kHeads / 2, kPairs = kValueDim / 64;
+  static constexpr int kRowBytes = 0;
 
   float scores[kOwn], max[kOwn], sum[kOwn];
   float2 out[kHeads][kPairs];
@@ -56,9 +57,9 @@ struct PlainMath {
       float top = visible ? a : -INFINITY;
       for (int mask = 1; mask < 16; mask *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
       top = fmaxf(max[i], top);
-      const float reference = Reference(top), factor = exp2f(max[i] - reference);
+      const float reference = Reference(top), factor = Exp2(max[i] - reference);
       max[i] = top;
-      scores[i] = visible ? exp2f(a - reference) : 0.0f;
+      scores[i] = visible ? Exp2(a - reference) : 0.0f;
       sum[i] = __fmaf_rn(sum[i], factor, scores[i]);
       const float low = __shfl_sync(~0u, factor, 0), high = __shfl_sync(~0u, factor, 16);
 #pragma unroll

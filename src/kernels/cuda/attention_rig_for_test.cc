@@ -54,6 +54,7 @@ Result<std::unique_ptr<AttentionRig>> AttentionRig::Create(cuda::Device* device,
   FillRandom(rig->Host<float>(rig->k_norm_at_), int64_t{c.kv_heads} * c.key_dim, &random);
   FillRandom(rig->Host<float>(rig->sinks_at_), c.heads, &random);
   std::memset(rig->Host<uint8_t>(rig->counters_at_), 0, size_t{kMaxStepRows} * c.kv_heads * 4);
+  std::memset(rig->Host<uint8_t>(rig->words_at_), 0, rig->words_bytes_);
   auto* const rope = rig->Host<float>(rig->rope_at_);
   for (int32_t p = 0; p < c.max_pages * kKvPageTokens; ++p) {
     for (int32_t j = 0; j < c.rope_dims / 2; ++j) {
@@ -93,6 +94,9 @@ Status AttentionRig::Allocate(cuda::Device* device) {
   terms_at_ = Take(2 * rows * static_cast<size_t>(c.terms * out_stride_));
   sums_at_ = Take(4 * rows * static_cast<size_t>(out_stride_ / 16));
   counters_at_ = Take(4 * kMaxStepRows * kv_heads);
+  const int32_t splits = AttentionSplits(c.kv_heads, c.max_pages, c.window);
+  words_bytes_ = AttentionPartialBytes(1, c.heads, c.value_dim, splits);
+  words_at_ = Take(words_bytes_);
   // A page has another layer before and behind this one.
   keys_in_page_ = 512;
   values_in_page_ = keys_in_page_ + kv_heads * kKvPageTokens * static_cast<size_t>(c.key_dim) * element;
@@ -124,7 +128,6 @@ Status AttentionRig::Allocate(cuda::Device* device) {
   cache_at_ = Take(page_bytes_ * static_cast<size_t>(pages_));
   BELLHOP_TRY_ASSIGN(host_, cuda::PinnedBuffer::Create(device, size_, MemoryTag::kStaging));
   BELLHOP_TRY_ASSIGN(device_memory_, cuda::DeviceBuffer::Create(device, size_, MemoryTag::kKvCache));
-  const int32_t splits = AttentionSplits(c.kv_heads, c.max_pages, c.window);
   BELLHOP_TRY_ASSIGN(
       partials_, cuda::DeviceBuffer::Create(device, AttentionPartialBytes(c.Launched(), c.heads, c.value_dim, splits),
                                             MemoryTag::kWorkspace));
@@ -239,7 +242,8 @@ FinishQkvArgs AttentionRig::FinishOf(int32_t first, int32_t rows) const {
           .k_epsilon = kEpsilon,
           .rope = c.rope,
           .rope_table = OnDevice<float>(rope_at_),
-          .rope_dims = c.rope_dims};
+          .rope_dims = c.rope_dims,
+          .reads_ahead = reads_ahead_};
 }
 
 AttendArgs AttentionRig::AttendOf(int32_t first, int32_t rows) const {
@@ -258,6 +262,7 @@ AttendArgs AttentionRig::AttendOf(int32_t first, int32_t rows) const {
                   .stride = out_stride_,
                   .terms = c.terms},
           .partials = partials_.as<float>().data(),
+          .words = use_words_ ? OnDevice<float>(words_at_) : nullptr,
           .counters = OnDevice<uint32_t>(counters_at_)};
 }
 
@@ -424,6 +429,8 @@ void AttentionRig::CheckResults(uint64_t nan_heads) const {
 void AttentionRig::CheckCountersAreZero() const {
   const auto* const counters = Host<uint32_t>(counters_at_);
   EXPECT_TRUE(std::all_of(counters, counters + kMaxStepRows * case_.kv_heads, [](uint32_t n) { return n == 0; }));
+  const auto* const words = Host<uint8_t>(words_at_);
+  EXPECT_TRUE(std::all_of(words, words + words_bytes_, [](uint8_t b) { return b == 0; }));
 }
 
 std::vector<uint8_t> AttentionRig::OutputOf(int32_t row) const {

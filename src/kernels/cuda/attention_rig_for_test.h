@@ -46,7 +46,11 @@ class AttentionRig {
   // Both kernels for `rows` rows from row `first` on; `first` + `rows` <= what the case launches.
   Status Submit(int32_t first, int32_t rows);
   Status SubmitFused(int32_t row);  // one kernel for both
-  Status Run();                     // upload, all rows, download
+  // Whether a launch of one row has words; it has.
+  void UseWords(bool use) { use_words_ = use; }
+  // Whether SubmitFused reads ahead; it does not.
+  void ReadAhead(bool ahead) { reads_ahead_ = ahead; }
+  Status Run();  // upload, all rows, download
 
   // Other positions for all rows; the cache must have what is below them.
   void SetPosition(int32_t row, int32_t position);
@@ -58,7 +62,7 @@ class AttentionRig {
   // Results against attention in double over the q and cache that were downloaded. Heads in `nan_heads` (bits) of row 0
   // must be NaN.
   void CheckResults(uint64_t nan_heads = 0) const;
-  void CheckCountersAreZero() const;
+  void CheckCountersAreZero() const;  // and words
 
   const AttentionCase& spec() const { return case_; }
   const cuda::Stream& stream() const { return *stream_; }
@@ -102,7 +106,9 @@ class AttentionRig {
   cuda::DeviceBuffer device_memory_, partials_;
   size_t size_ = 0;  // of both memories, which have one layout
   size_t active_at_ = 0, positions_at_ = 0, tables_at_ = 0, qkv_at_ = 0, q_norm_at_ = 0, k_norm_at_ = 0, rope_at_ = 0;
-  size_t sinks_at_ = 0, terms_at_ = 0, sums_at_ = 0, counters_at_ = 0, cache_at_ = 0;
+  size_t sinks_at_ = 0, terms_at_ = 0, sums_at_ = 0, counters_at_ = 0, words_at_ = 0, cache_at_ = 0;
+  size_t words_bytes_ = 0;
+  bool use_words_ = true, reads_ahead_ = false;
   size_t keys_in_page_ = 0, values_in_page_ = 0, page_bytes_ = 0;
   int32_t stride_ = 0, out_stride_ = 0, pages_ = 0;
   std::vector<std::vector<int32_t>> tables_;  // of sequences

@@ -49,14 +49,27 @@ __device__ __forceinline__ uint32_t PackKv(__nv_bfloat16 a, __nv_bfloat16 b) {
   return __bfloat16_as_ushort(a) | static_cast<uint32_t>(__bfloat16_as_ushort(b)) << 16;
 }
 
+// 2^x; below 2^-126 it is 0.
+__device__ __forceinline__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // What a maximum is subtracted as: nothing above -Inf gives weights of 0, not of NaN.
 __device__ __forceinline__ float Reference(float max) { return max == -INFINITY ? 0.0f : max; }
 
-// What a warp knows of its slices: maxima of scores (in units of log 2), sums of weights, results.
-template <typename T, int kTiles, int kValueDim>
+// Bytes of a position in shared memory: 64-byte multiples and 16 bytes more. No two of eight rows begin in the same
+// banks, and key rows have their zeros.
+constexpr int32_t SharedRow(int32_t bytes) { return (bytes + 63) / 64 * 64 + 16; }
+
+// What a warp knows of its slices: maxima of scores (in units of log 2), sums of weights, results. kExact: keys and
+// values are kValueDim long, so that loops and addresses are known when this is compiled.
+template <typename T, int kTiles, int kValueDim, bool kExact>
 struct TensorMath {
   using Element = T;
   static constexpr int kHeads = 8 * kTiles, kMaxValueDim = kValueDim;
+  static constexpr int kRowBytes = kExact ? kValueDim * static_cast<int>(sizeof(T)) : 0;  // of a key and of a value
 
   float scores[kTiles][4];
   uint32_t weights[kTiles][2];
@@ -76,13 +89,15 @@ struct TensorMath {
   // Shared memory: keys [16][key_row bytes], query [kHeads][key_row bytes], zeros from the head's size up to a multiple
   // of 32 elements.
   __device__ __forceinline__ void Scores(const uint8_t* keys, const uint8_t* query, int32_t key_row, int32_t key_dim) {
+    constexpr int kUnroll = kExact ? kValueDim / kScoreColumns : 2;
+    if (kExact) key_dim = kValueDim, key_row = SharedRow(kRowBytes);
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const auto a = static_cast<uint32_t>(__cvta_generic_to_shared(keys + lane % 16 * key_row + lane / 16 * 16));
     const auto b = static_cast<uint32_t>(__cvta_generic_to_shared(query + lane % 8 * key_row + lane / 8 * 16));
     float odd[kTiles][4] = {};  // a second chain
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) scores[i][0] = scores[i][1] = scores[i][2] = scores[i][3] = 0;
-#pragma unroll 2
+#pragma unroll kUnroll
     for (int32_t e = 0; e < key_dim; e += kScoreColumns) {
       uint32_t k0[4], k1[4];
       LoadMatrices(k0, a + static_cast<uint32_t>(2 * e));
@@ -116,10 +131,10 @@ struct TensorMath {
         for (int mask = 4; mask < 32; mask *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
         top = fmaxf(max[i][c], top);
         const float reference = Reference(top);
-        factor[c] = exp2f(max[i][c] - reference);
+        factor[c] = Exp2(max[i][c] - reference);
         max[i][c] = top;
-        scores[i][c] = first ? exp2f(a - reference) : 0.0f;
-        scores[i][c + 2] = second ? exp2f(b - reference) : 0.0f;
+        scores[i][c] = first ? Exp2(a - reference) : 0.0f;
+        scores[i][c + 2] = second ? Exp2(b - reference) : 0.0f;
         sum[i][c] = __fmaf_rn(sum[i][c], factor[c], scores[i][c] + scores[i][c + 2]);
       }
       weights[i][0] = TransposeMatrix(PackKv(ToKv<T>(scores[i][0]), ToKv<T>(scores[i][1])));
@@ -134,6 +149,7 @@ struct TensorMath {
 
   // Shared memory: values [16][value_row bytes], zeros at invisible positions.
   __device__ __forceinline__ void Values(const uint8_t* values, int32_t value_row, int32_t value_dim) {
+    if (kExact) value_dim = kValueDim, value_row = SharedRow(kRowBytes);
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const uint8_t* const row = values + (lane % 8 + lane / 16 * 8) * value_row + lane / 8 % 2 * 16;
     const auto a = static_cast<uint32_t>(__cvta_generic_to_shared(row));

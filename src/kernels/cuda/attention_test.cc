@@ -168,6 +168,7 @@ TEST_F(GpuAttentionTest, OneKernelDoesWhatFinishAndAttentionDo) {
       ASSERT_NE(rig, nullptr);
       const std::vector<float> before = rig->Inputs();
       ASSERT_TRUE(rig->Upload().ok());
+      rig->ReadAhead(i % 2 == 0);
       for (int32_t m = 0; m < c.Launched(); ++m) ASSERT_TRUE(rig->SubmitFused(m).ok());
       ASSERT_TRUE(rig->Download().ok());
       const std::vector<uint8_t> cache = rig->Cache();
@@ -183,6 +184,45 @@ TEST_F(GpuAttentionTest, OneKernelDoesWhatFinishAndAttentionDo) {
       rig->CheckFinished(before);
       EXPECT_TRUE(rig->Cache() == cache);
       for (int32_t m = 0; m < c.Launched(); ++m) EXPECT_EQ(rig->OutputOf(m), fused[static_cast<size_t>(m)]) << m;
+    }
+  }
+}
+
+// Splits of one row meet through words or through counters; also with heads that share a piece of 16 columns, more KV
+// heads than may wait, and launches behind each other.
+TEST_F(GpuAttentionTest, WordsAndCountersGiveTheSameBits) {
+  constexpr Dims kShapes[] = {{32, 4, 128, 128}, {16, 16, 64, 64},  {40, 20, 64, 64}, {64, 8, 64, 64},  {4, 1, 72, 24},
+                              {16, 2, 256, 256}, {12, 1, 128, 128}, {8, 4, 128, 8},   {16, 1, 256, 256}};
+  for (const KvType type : kTypes) {
+    for (const Dims& d : kShapes) {
+      const AttentionCase c{.type = type,
+                            .heads = d.heads,
+                            .kv_heads = d.kv_heads,
+                            .key_dim = d.key,
+                            .value_dim = d.value,
+                            .sinks = d.kv_heads == 4,
+                            .window = d.kv_heads == 8 ? 700 : 0,
+                            .rows = {{0, 0}, {1, 63}, {2, 64}, {3, 200}, {4, 700}, {5, 2111}, {6, 2112}, {7, 5000}}};
+      SCOPED_TRACE(c.ToString());
+      const auto rig = Make(c);
+      ASSERT_NE(rig, nullptr);
+      std::vector<std::vector<uint8_t>> results[2];
+      for (const bool words : {false, true}) {
+        rig->UseWords(words);
+        rig->PoisonOutputs();
+        ASSERT_TRUE(rig->Upload().ok());
+        for (int32_t m = 0; m < c.Launched(); ++m) ASSERT_TRUE(rig->SubmitFused(m).ok());
+        ASSERT_TRUE(rig->Download().ok());
+        rig->CheckCountersAreZero();
+        for (int32_t m = 0; m < c.Launched(); ++m) results[words ? 1 : 0].push_back(rig->OutputOf(m));
+      }
+      EXPECT_TRUE(results[0] == results[1]);
+      ASSERT_TRUE(rig->Submit(0, c.Launched()).ok());
+      ASSERT_TRUE(rig->Download().ok());
+      if (type == KvType::kF16) rig->CheckResults();
+      for (int32_t m = 0; m < c.Launched(); ++m) {
+        EXPECT_EQ(rig->OutputOf(m), results[0][static_cast<size_t>(m)]) << m;
+      }
     }
   }
 }

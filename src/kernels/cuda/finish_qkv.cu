@@ -33,16 +33,20 @@ __device__ void FinishHead(const FinishQkvArgs& args, int32_t m, int32_t positio
   const int32_t dim = args.kv.key_dim;
   const bool is_query = part == Part::kQuery;
   float* const x = args.qkv + int64_t{m} * args.stride + (is_query ? args.q_offset : args.k_offset) + head * dim;
-  finish::HeadPart loaded;
-  loaded.Load(x, dim, lane);
-  NormAndRotate(args, loaded, position, is_query, head, full_inverse, lane, scratch);
-  if (is_query) {
-    for (int32_t e = lane; e < dim; e += 32) x[e] = FromKv(ToKv<T>(scratch[e]));
-  } else if (position >= 0) {
-    T* const to = CacheRow<T>(args, m, position, part, head);
-    for (int32_t e = lane; e < dim; e += 32) to[e] = ToKv<T>(scratch[e]);
+  finish::HeadPart<finish::kHeadSteps> own[1];
+  finish::HeadConstants<finish::kHeadSteps> constants;
+  own[0].Load(x, dim, lane);
+  constants.Load(args, is_query, head, position, lane);
+  NormAndRotate(args, constants, position, is_query, full_inverse, lane, scratch, own);
+  T* const to = !is_query && position >= 0 ? CacheRow<T>(args, m, position, part, head) : nullptr;
+#pragma unroll
+  for (int i = 0; i < finish::kHeadSteps; ++i) {
+    const int32_t e = lane + 32 * i;
+    if (e >= dim) break;
+    const T element = ToKv<T>(own[0].x[i]);
+    if (is_query) x[e] = FromKv(element);
+    if (to != nullptr) to[e] = element;
   }
-  __syncwarp();
 }
 
 template <typename T>

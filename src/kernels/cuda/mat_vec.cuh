@@ -53,8 +53,9 @@ __global__ void __launch_bounds__(kThreads, MinBlocks<Format>(kN)) MatVecKernel(
   TileWork<Format, kN> work;
   work.Prefetch(w, w.data, tile, warp, lane);
   tables.Fill(args.books.iq3xxs_grid);
-  LetNextStart();
+  if (args.to_residual) LetNextStart();
   AwaitPrevious();
+  if (!args.to_residual) LetNextStart();  // as in mat_vec_row.cuh
   const int rows = *args.rows;
   for (int m = warp; m < rows; m += kWarps) {
     const float scale = RowScale(args.norm, m, lane);

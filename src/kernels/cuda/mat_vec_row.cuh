@@ -22,6 +22,9 @@ __device__ __forceinline__ void Finish(const MatVecArgs& args, int matrix, int t
   const float bias = w.bias != nullptr && inside ? w.bias[column] : 0.0f;
   const float next_norm = args.to_residual && column < residual.hidden ? residual.norm[column] : 0.0f;
   AwaitPrevious();
+  // What follows q, k and v may use all that was there before this kernel as soon as it starts (FinishQkvArgs::
+  // reads_ahead): it starts when every block has seen the end of the kernel before.
+  if (!args.to_residual) LetNextStart();
   const bool row = *args.rows > 0, have = row && inside;
   const float before = args.to_residual && inside ? residual.values[column] : 0.0f;
   const float norm = RowScale(args.norm, 0, lane);
@@ -42,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, kSmallChunks<Format>&& kChunks <= 2 
     MatVecRowKernel(MatVecArgs args) {
   __shared__ float sums[kRowClasses][kTileRows];
   __shared__ typename Format::Tables tables;
-  LetNextStart();
+  if (args.to_residual) LetNextStart();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   int matrix = 0, tile = static_cast<int>(blockIdx.x);
   while (tile >= args.matrices[matrix].tiles()) tile -= args.matrices[matrix++].tiles();

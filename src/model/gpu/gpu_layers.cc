@@ -164,6 +164,7 @@ class Builder {
       finish.rope_table = ropes_[static_cast<size_t>(a.rope)];
       finish.rope_dims = rope.dims;
     }
+    finish.reads_ahead = true;  // behind the matrices of q, k and v
     kernels::AttendArgs& attend = layer->attend;
     attend.step = Tables();
     attend.kv = kv;
@@ -175,6 +176,7 @@ class Builder {
     attend.window = a.window;
     attend.out = b_.heads;
     attend.partials = b_.attention_partials;
+    attend.words = b_.attention_words;
     attend.counters = b_.attention_counters;
 
     layer->output = MatVec(x);

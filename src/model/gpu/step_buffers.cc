@@ -34,6 +34,7 @@ StepSizes MeasureStep(const ModelSpec& spec, const TransformerOptions& options) 
     const int32_t splits = kernels::AttentionSplits(a.kv_heads, MaxPages(options), a.window);
     s.attention_partials = std::max(s.attention_partials,
                                     kernels::AttentionPartialBytes(kMaxDecodeStepRows, a.heads, a.value_dim, splits));
+    s.attention_words = std::max(s.attention_words, kernels::AttentionPartialBytes(1, a.heads, a.value_dim, splits));
     if (const auto* dense = std::get_if<DenseFfnSpec>(&layer.feed_forward)) s.dense = std::max(s.dense, dense->inner);
     if (const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
       s.experts = std::max(s.experts, moe->experts);
@@ -120,6 +121,7 @@ StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& option
   b.tile_arrivals = arena->Take<uint32_t>(count(b.residual.square_count()));
   b.arrivals = arena->Take<uint32_t>(2);
   b.attention_partials = reinterpret_cast<float*>(arena->Take<uint8_t>(s.attention_partials));
+  b.attention_words = reinterpret_cast<float*>(arena->Take<uint8_t>(s.attention_words));
   b.attention_counters = arena->Take<uint32_t>(count(rows * s.kv_heads));
   b.logits = arena->Take<float>(count(rows * spec.vocab));
   if (s.experts == 0) return b;

@@ -34,6 +34,7 @@ struct StepBuffers {
   float* x_norm = nullptr;         // [rows][hidden]
   kernels::RouteTable routes;
   float* attention_partials = nullptr;
+  float* attention_words = nullptr;  // of one row, zeros between kernels
   uint32_t* attention_counters = nullptr;
   uint32_t* tile_arrivals = nullptr;  // [hidden / 16]
   uint32_t* arrivals = nullptr;       // [2]: the router's, fc2's
@@ -57,7 +58,7 @@ Status CheckGpuModel(const ModelSpec& spec, const store::ExpertStore& store);
 struct StepSizes {
   int64_t qkv = 0, heads = 0, dense = 0, inner = 0;
   int32_t experts = 0, used = 0, kv_heads = 1;
-  uint64_t attention_partials = 0;
+  uint64_t attention_partials = 0, attention_words = 0;
 };
 StepSizes MeasureStep(const ModelSpec& spec, const TransformerOptions& options);
 // KV pages of a full sequence.
