@@ -102,9 +102,9 @@ class RouterTest : public GpuTest {
     }
     auto padded = values;
     padded.resize(Size(c.bucket * c.hidden), NAN);
-    RouterArgs args = MakeRouter(rig(), {.experts = c.experts, .used = c.used, .rows = c.rows, .bucket = c.bucket},
-                                 UploadResidual(rig(), padded, norm, c.bucket, kEpsilon, 2), TimesNorm(weights, norm),
-                                 slot_of);
+    RouterArgs args =
+        MakeRouter(rig(), {.experts = c.experts, .used = c.used, .rows = c.rows, .bucket = c.bucket},
+                   UploadResidual(rig(), padded, norm, c.bucket, kEpsilon, 2), TimesNorm(weights, norm), slot_of);
     if (c.bias) args.bias = rig().Upload(bias);
     if (c.selection_bias) args.selection_bias = rig().Upload(selection_bias);
     args.shared_gate = c.shared_gate;

@@ -121,8 +121,9 @@ Result<const float*> DenseWeights::Decoded(const std::vector<LinearSpec>& specs,
     const size_t first = values.size();
     values.resize(first + static_cast<size_t>(view.rows * view.cols));
     if (arena_->counting()) continue;
-    BELLHOP_TRY_ASSIGN(const std::vector<float> factors,
-                       store::DecodeSmall(manifest_.tensors[static_cast<size_t>(norm)], static_cast<uint64_t>(view.cols)));
+    BELLHOP_TRY_ASSIGN(
+        const std::vector<float> factors,
+        store::DecodeSmall(manifest_.tensors[static_cast<size_t>(norm)], static_cast<uint64_t>(view.cols)));
     for (int64_t r = 0; r < view.rows; ++r) {
       float* const row = values.data() + first + r * view.cols;
       quant::DecodeRow(view, r, row);
