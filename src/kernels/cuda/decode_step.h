@@ -105,9 +105,16 @@ struct StagedMisses {
   int32_t* count = nullptr;
 };
 
+// Of one row; four scores lie in one sector.
+constexpr int64_t ScoreWordStride(int32_t experts) { return (int64_t{experts} + 4) / 4 * 4; }
+// Layers of a step may share them: enough for the most experts and the most routes.
+constexpr int64_t RouterWords(int32_t experts, int32_t used) {
+  return kMaxStepRows * (ScoreWordStride(experts) + used + 1);
+}
+
 struct RouterArgs {
   int32_t layer = 0, experts = 0, used = 0;
-  const float* weights = nullptr;         // [experts (+ 1 with a shared gate)][hidden]
+  const float* weights = nullptr;         // [experts (+ 1 with a shared gate)][hidden], times x.norm by column
   const float* bias = nullptr;            // [experts], null: none
   const float* selection_bias = nullptr;  // [experts], null: none
   bool shared_gate = false;
@@ -116,18 +123,15 @@ struct RouterArgs {
   float weights_scale = 0;
   int32_t groups = 1, groups_used = 1;
 
-  ResidualRows x;
+  ResidualRows x;  // room for `bucket` rows: they are read before the kernel knows how many there are
   const int32_t* rows = nullptr;
-  float* logits = nullptr;       // [rows][experts + 1]
-  float* x_norm = nullptr;       // [rows][hidden], written when the layer rings
-  uint32_t* arrivals = nullptr;  // [1], zeroed once
-  // Of one row, from block to block: [experts + 1], zeroed once, launches leave zeros. Null: `logits` and `arrivals`.
-  uint64_t* row_scores = nullptr;
+  float* logits = nullptr;    // [rows][experts + 1]
+  float* x_norm = nullptr;    // [rows][hidden], written when the layer rings
+  uint64_t* words = nullptr;  // [RouterWords()], from block to block; zeroed once, launches leave zeros
   RouteTable routes;
   const int32_t* const* expert_to_slot = nullptr;  // [layers]: the current tables, in device memory
   const uint64_t* placement = nullptr;             // their version
   uint32_t* route_counts = nullptr;                // [experts]
-  uint32_t* last_steps = nullptr;                  // [experts]
   uint64_t* distinct = nullptr;    // [2] of the layer: experts with a slot and without, each step counted once
   bool ring_misses = true;         // to the CPU
   StagedMisses staged;             // null: misses have no slot

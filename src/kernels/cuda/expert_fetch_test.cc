@@ -139,10 +139,12 @@ class ExpertFetchTest : public GpuTest {
                int32_t rows, int32_t bucket, PcieLane* lane, const Answer& answer) {
     const LayerShape& s = experts.shape;
     const auto norm = Normal(Size(s.hidden), 1, 3);
-    const ResidualRows x = UploadResidual(rig(), values, norm, rows, kEpsilon, 2);
+    auto padded = values;
+    padded.resize(Size(int64_t{bucket} * s.hidden), NAN);
+    const ResidualRows x = UploadResidual(rig(), padded, norm, bucket, kEpsilon, 2);
     const auto router_weights = Normal(Size(s.experts * s.hidden), 0.1f, 4);
     RouterArgs router = MakeRouter(rig(), {.experts = s.experts, .used = s.used, .rows = rows, .bucket = bucket}, x,
-                                   router_weights, slot_of);
+                                   TimesNorm(router_weights, norm), slot_of);
     ExpertArgs layer = LayerArgs(rig(), experts, MakeBank(rig(), experts, slot_of, s.experts), bucket, 2);
     layer.layer = router.layer;
     layer.rows = router.rows;

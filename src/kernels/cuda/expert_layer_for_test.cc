@@ -187,6 +187,11 @@ cuda::DoorbellChannel MakeChannel(GpuRig& rig, int32_t used, int64_t hidden) {
   return cuda::MakeDoorbellChannel(memory, shape).value();
 }
 
+std::vector<float> TimesNorm(std::vector<float> weights, const std::vector<float>& norm) {
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] *= norm[i % norm.size()];
+  return weights;
+}
+
 RouterArgs MakeRouter(GpuRig& rig, const RouterShape& shape, const ResidualRows& x, const std::vector<float>& weights,
                       const std::vector<int32_t>& slot_of) {
   const size_t routes = Size(shape.bucket * shape.used);
@@ -199,8 +204,7 @@ RouterArgs MakeRouter(GpuRig& rig, const RouterShape& shape, const ResidualRows&
   args.rows = rig.Upload(std::vector<int32_t>{shape.rows});
   args.logits = rig.Poisoned<float>(Size(shape.bucket * (shape.experts + 1)));
   args.x_norm = rig.Poisoned<float>(Size(int64_t{shape.bucket} * x.hidden));
-  args.arrivals = rig.Zeroed<uint32_t>(1);
-  args.row_scores = rig.Zeroed<uint64_t>(Size(shape.experts + 1));
+  args.words = rig.Zeroed<uint64_t>(Size(RouterWords(shape.experts, shape.used)));
   args.routes = {.ids = rig.Poisoned<int32_t>(routes),
                  .weights = rig.Poisoned<float>(routes),
                  .slots = rig.Poisoned<int32_t>(routes),
@@ -211,7 +215,6 @@ RouterArgs MakeRouter(GpuRig& rig, const RouterShape& shape, const ResidualRows&
   args.expert_to_slot = rig.Upload(std::vector<const int32_t*>{nullptr, rig.Upload(slot_of)});
   args.placement = rig.Upload(std::vector<uint64_t>{77});
   args.route_counts = rig.Zeroed<uint32_t>(Size(shape.experts));
-  args.last_steps = rig.Zeroed<uint32_t>(Size(shape.experts));
   args.distinct = rig.Upload(std::vector<uint64_t>{100, 200});
   args.channel = MakeChannel(rig, shape.used, x.hidden);
   cuda::DoorbellState state;

@@ -49,7 +49,9 @@ RouteTable UploadRoutes(GpuRig& rig, const HostRoutes& routes, const HostExperts
 
 // A doorbell channel of up to 32 rows.
 cuda::DoorbellChannel MakeChannel(GpuRig& rig, int32_t used, int64_t hidden);
-// The router of layer 1, softmax; what it writes is poison or zero.
+// A router's weights as kernels take them.
+std::vector<float> TimesNorm(std::vector<float> weights, const std::vector<float>& norm);
+// The router of layer 1, softmax; what it writes is poison or zero. weights: TimesNorm's.
 struct RouterShape {
   int32_t experts = 1, used = 1, rows = 1, bucket = 1;
 };

@@ -264,11 +264,20 @@ ResidualRows UploadResidual(GpuRig& rig, const std::vector<float>& values, const
   ResidualRows x;
   x.hidden = static_cast<int32_t>(norm.size());
   x.epsilon = epsilon;
-  std::vector<float> normed(values.size()), squares(Size(int64_t{rows} * x.square_count()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    normed[i] = values[i] * norm[i % norm.size()];
-    const size_t m = i / norm.size(), c = i % norm.size();
-    squares[m * Size(x.square_count()) + c / 16] += values[i] * values[i];
+  std::vector<float> normed(values.size()), squares;
+  for (size_t i = 0; i < values.size(); ++i) normed[i] = values[i] * norm[i % norm.size()];
+  for (size_t m = 0; m < Size(rows); ++m) {
+    for (size_t first = 0; first < norm.size(); first += 16) {
+      float square[16] = {};  // added as SumOf16 does
+      for (size_t i = 0; i < std::min<size_t>(16, norm.size() - first); ++i) {
+        const float value = values[m * norm.size() + first + i];
+        square[i] = value * value;
+      }
+      for (size_t step = 8; step > 0; step /= 2) {
+        for (size_t i = 0; i < step; ++i) square[i] += square[i + step];
+      }
+      squares.push_back(square[0]);
+    }
   }
   x.values = rig.Upload(values);
   x.norm = rig.Upload(norm);

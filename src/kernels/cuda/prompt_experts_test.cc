@@ -212,6 +212,7 @@ class PromptExpertsTest : public GpuTest {
     sort.used = c.used;
     sort.experts = c.experts;
     sort.offsets = rig().Poisoned<int32_t>(Size(c.experts + 1));
+    sort.span_counts = rig().Poisoned<int32_t>(Size((PromptSortSpans(c.rows) + 1) * c.experts));
     sort.route_counts = rig().Upload(std::vector<uint32_t>(Size(c.experts), 1000));
     sort.distinct = rig().Upload(std::vector<uint64_t>{20, 30});
     sort.first_staging = kFirstStaging;
@@ -353,6 +354,7 @@ class PromptExpertsTest : public GpuTest {
         sort.used = c.used;
         sort.experts = c.experts;
         sort.offsets = rig().Poisoned<int32_t>(Size(c.experts + 1));
+        sort.span_counts = rig().Poisoned<int32_t>(Size((PromptSortSpans(args.rows) + 1) * c.experts));
         ASSERT_EQ(LaunchPromptSort(sort, rig().queue()), cudaSuccess);
       }
       for (const bool second : {false, true}) {

@@ -91,6 +91,7 @@ void PromptSpeedTest::TimeExperts(const LayerShape& s, WeightFormat format) {
   args.partial = rig().Poisoned<float>(Size(int64_t{routes} * s.hidden));
   args.residual = rig().Zeroed<float>(Size(int64_t{s.rows} * s.hidden));
   int32_t* const offsets = rig().Poisoned<int32_t>(Size(s.experts + 1));
+  int32_t* const span_counts = rig().Poisoned<int32_t>(Size((PromptSortSpans(s.rows) + 1) * s.experts));
   for (const PromptDevice& device : PromptDevices()) {
     args.device = device;
     args.routes.tile_rows = PromptTileRows(device.math);
@@ -100,6 +101,7 @@ void PromptSpeedTest::TimeExperts(const LayerShape& s, WeightFormat format) {
     sort.used = s.used;
     sort.experts = s.experts;
     sort.offsets = offsets;
+    sort.span_counts = span_counts;
     const double sorting = Time([&] { return LaunchPromptSort(sort, rig().queue()); });
     const double fc1 = Time([&] { return LaunchPromptFc1(args, rig().queue()); });
     const double fc2 = Time([&] { return LaunchPromptFc2(args, rig().queue()); });
@@ -207,34 +209,83 @@ TEST_F(PromptSpeedTest, Attention) {
 }
 
 TEST_F(PromptSpeedTest, RouterAndNorm) {
-  constexpr int32_t kRows = 2048, kHidden = 4096, kExperts = 128, kUsed = 8;
-  PromptNormArgs norm;
-  norm.values = rig().Zeroed<float>(Size(kRows * kHidden));
-  norm.norm = rig().Zeroed<float>(Size(kHidden));
-  norm.epsilon = 1e-5f;
-  norm.rows = kRows;
-  norm.hidden = kHidden;
-  norm.x = PoisonedPromptRows(rig(), kRows, kHidden);
-  norm.inverse_rms = rig().Poisoned<float>(kRows);
-  std::cout << "norm of " << kRows << " x " << kHidden << ": "
-            << Time([&] { return LaunchPromptNorm(norm, rig().queue()); }) << " ms\n";
-  PromptRouterArgs args;
-  RouterArgs& r = args.router;
-  r.experts = kExperts;
-  r.used = kUsed;
-  r.weights = rig().Zeroed<float>(Size(kExperts * kHidden));
-  r.x.values = const_cast<float*>(norm.values);
-  r.x.norm = norm.norm;
-  r.x.hidden = kHidden;
-  r.logits = rig().Poisoned<float>(Size(kRows * (kExperts + 1)));
-  r.routes.ids = rig().Poisoned<int32_t>(Size(kRows * kUsed));
-  r.routes.slots = rig().Poisoned<int32_t>(Size(kRows * kUsed));
-  r.routes.weights = rig().Poisoned<float>(Size(kRows * kUsed));
-  r.expert_to_slot = rig().Upload(std::vector<const int32_t*>{rig().Zeroed<int32_t>(kExperts)});
-  args.rows = kRows;
-  args.inverse_rms = norm.inverse_rms;
-  std::cout << "router of " << kRows << " x " << kHidden << ", " << kExperts
-            << " experts: " << Time([&] { return LaunchPromptRouter(args, rig().queue()); }) << " ms\n";
+  constexpr int32_t kMostRows = 8192;
+  struct Shape {
+    int32_t hidden, experts, used;
+    bool shared_gate;
+  };
+  for (const Shape& s : {Shape{2560, 512, 10, false}, Shape{2048, 512, 10, true}, Shape{2048, 128, 8, false}}) {
+    float* const values = rig().Upload(Normal(Size(kMostRows * s.hidden), 1, 1));
+    for (const int32_t rows : {64, 512, 2048, kMostRows}) {
+      PromptNormArgs norm;
+      norm.values = values;
+      norm.norm = rig().Upload(Normal(Size(s.hidden), 1, 2));
+      norm.epsilon = 1e-5f;
+      norm.rows = rows;
+      norm.hidden = s.hidden;
+      norm.x = PoisonedPromptRows(rig(), rows, s.hidden);
+      norm.inverse_rms = rig().Poisoned<float>(Size(rows));
+      PromptRouterArgs args;
+      RouterArgs& r = args.router;
+      r.experts = s.experts;
+      r.used = s.used;
+      r.normalise = true;
+      r.shared_gate = s.shared_gate;
+      r.weights = rig().Upload(Normal(Size((s.experts + 1) * s.hidden), 0.02f, 3));
+      r.x.values = values;
+      r.x.norm = norm.norm;
+      r.x.hidden = s.hidden;
+      r.logits = rig().Poisoned<float>(Size(rows * (s.experts + 1)));
+      r.routes.ids = rig().Poisoned<int32_t>(Size(rows * s.used));
+      r.routes.slots = rig().Poisoned<int32_t>(Size(rows * s.used));
+      r.routes.weights = rig().Poisoned<float>(Size(rows * s.used));
+      r.routes.shared_weights = rig().Poisoned<float>(Size(rows));
+      r.expert_to_slot = rig().Upload(std::vector<const int32_t*>{rig().Zeroed<int32_t>(Size(s.experts))});
+      args.rows = rows;
+      args.inverse_rms = norm.inverse_rms;
+      const double norms = Time([&] { return LaunchPromptNorm(norm, rig().queue()); });
+      const double router = Time([&] { return LaunchPromptRouter(args, rig().queue()); });
+      std::cout << rows << " x " << s.hidden << ", " << s.experts << " experts" << (s.shared_gate ? " and a gate" : "")
+                << ": norm " << norms << " ms, router " << router << " ms ("
+                << 2e-9 * rows * s.experts * s.hidden / router << " TFLOP/s)\n";
+    }
+    rig().FreeMemory();
+  }
+}
+
+TEST_F(PromptSpeedTest, SortAndCombine) {
+  constexpr int32_t kMostRows = 8192, kUsed = 10, kExperts = 512, kHidden = 2560;
+  PromptExpertArgs args;
+  args.used = kUsed;
+  args.experts = kExperts;
+  args.bank.down.rows = kHidden;
+  args.partial = rig().Zeroed<float>(Size(int64_t{kMostRows} * kUsed * kHidden));
+  args.residual = rig().Zeroed<float>(Size(kMostRows * kHidden));
+  std::mt19937 random(1);
+  for (const int32_t rows : {64, 512, 2048, kMostRows}) {
+    std::vector<int32_t> ids;
+    for (int32_t m = 0; m < rows; ++m) {
+      const auto first = static_cast<int32_t>(random() % kExperts);
+      for (int32_t u = 0; u < kUsed; ++u) ids.push_back((first + u * 37) % kExperts);
+    }
+    args.rows = rows;
+    args.routes.ids = args.routes.slots = rig().Upload(ids);
+    args.routes.weights = rig().Upload(std::vector<float>(ids.size(), 0.1f));
+    args.routes.order = rig().Poisoned<int32_t>(ids.size());
+    args.routes.tiles = rig().Poisoned<ExpertGroup>(Size(PromptTiles(rows * kUsed, kExperts)));
+    args.routes.tile_count = rig().Poisoned<int32_t>(1);
+    PromptSortArgs sort;
+    sort.routes = args.routes;
+    sort.rows = rows;
+    sort.used = kUsed;
+    sort.experts = kExperts;
+    sort.offsets = rig().Poisoned<int32_t>(kExperts + 1);
+    sort.span_counts = rig().Poisoned<int32_t>(Size((PromptSortSpans(rows) + 1) * kExperts));
+    const double sorting = Time([&] { return LaunchPromptSort(sort, rig().queue()); });
+    const double combine = Time([&] { return LaunchPromptCombine(args, rig().queue()); });
+    std::cout << rows << " rows, " << kUsed << " of " << kExperts << " experts, " << kHidden << " columns: sort "
+              << sorting << " ms, combine " << combine << " ms\n";
+  }
 }
 
 }  // namespace

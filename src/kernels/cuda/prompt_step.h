@@ -83,7 +83,7 @@ constexpr int32_t EvenTileRows(int32_t rows, int32_t tiles) {
 
 // Routes of a chunk by expert.
 struct PromptRoutes {
-  const int32_t* ids = nullptr;    // [rows * used]
+  const int32_t* ids = nullptr;    // [rows * used], distinct ones of each row
   const int32_t* slots = nullptr;  // [rows * used], negative: nobody's here
   const float* weights = nullptr;  // [rows * used]
   int32_t* order = nullptr;        // [rows * used]: routes that have a slot, by expert, then by number
@@ -96,10 +96,15 @@ constexpr int32_t PromptTiles(int64_t routes, int32_t experts, int32_t tile_rows
   return static_cast<int32_t>(full + (routes - full < experts ? routes - full : experts));
 }
 
+// Rows that one block of the sort takes.
+inline constexpr int32_t kPromptSortRows = 128;
+constexpr int32_t PromptSortSpans(int32_t rows) { return (rows + kPromptSortRows - 1) / kPromptSortRows; }
+
 struct PromptSortArgs {
   PromptRoutes routes;
   int32_t rows = 0, used = 0, experts = 0;  // experts <= kMaxPromptExperts
-  int32_t* offsets = nullptr;               // [experts + 1], scratch
+  int32_t* offsets = nullptr;               // [experts + 1], where each expert's routes begin in `order`
+  int32_t* span_counts = nullptr;           // [PromptSortSpans() + 1][experts], scratch
   uint32_t* route_counts = nullptr;         // [experts], += routes of each, misses too; null: not wanted
   // [2], += experts that have routes: those with a slot below first_staging, and others; null: not wanted.
   uint64_t* distinct = nullptr;

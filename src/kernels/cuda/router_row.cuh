@@ -105,9 +105,9 @@ __device__ __forceinline__ void WriteRoutes(const RouterArgs& args, const RouteT
   routes.weights[m * used + lane] = clean ? weight : Quiet();
 }
 
-// One warp: the routes of a row.
-inline __device__ void RouteRow(const RouterArgs& args, const RouteTable& routes, int m, const float* logits, float* p,
-                                float* scores, int lane) {
+// One warp: the routes of a row. No part of the usual way, so it is not made part of its code.
+inline __device__ __noinline__ void RouteRow(const RouterArgs& args, const RouteTable& routes, int m,
+                                             const float* logits, float* p, float* scores, int lane) {
   Probabilities(args, logits, p, lane);
   bool clean = true;
   for (int e = lane; e < args.experts; e += 32) {
@@ -133,10 +133,69 @@ __device__ __forceinline__ uint32_t OrderOf(float score) {
   return bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u);
 }
 
+// One warp: the best that is left, ties to the lowest id, one after the other. Lane l has l, l + 32, ...; 0: nobody's.
+template <int kOwn>
+__device__ __forceinline__ int TakeOrders(uint32_t (&order)[kOwn], int used, int lane) {
+  int id = 0;
+#pragma unroll 1
+  for (int u = 0; u < used; ++u) {
+    uint32_t best = order[0], first = UINT32_MAX;
+#pragma unroll
+    for (int i = 1; i < kOwn; ++i) best = max(best, order[i]);
+    best = __reduce_max_sync(0xFFFFFFFFu, best);
+#pragma unroll
+    for (int i = kOwn - 1; i >= 0; --i) first = order[i] == best ? static_cast<uint32_t>(lane + 32 * i) : first;
+    first = __reduce_min_sync(0xFFFFFFFFu, first);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if (first == static_cast<uint32_t>(lane + 32 * i)) order[i] = 0;
+    }
+    if (lane == u) id = static_cast<int>(first);
+  }
+  return id;
+}
+
+// One warp: the same choice; lane u's is the id of route u. Orders below the used-th best of the lanes' best ones are
+// none of the `used` best; of those that are left, few as a rule, all are compared with all. scratch: [experts].
+template <int kOwn>
+__device__ __forceinline__ int BestOrders(uint32_t (&order)[kOwn], int used, uint64_t* scratch, int lane) {
+  uint32_t best = order[0];
+#pragma unroll
+  for (int i = 1; i < kOwn; ++i) best = max(best, order[i]);
+  int better = 0;
+#pragma unroll
+  for (int other = 0; other < 32; ++other) {
+    const uint32_t its = __shfl_sync(0xFFFFFFFFu, best, other);
+    better += its > best || (its == best && other < lane) ? 1 : 0;
+  }
+  const unsigned last = __ballot_sync(0xFFFFFFFFu, better == used - 1);
+  const uint32_t least = max(__shfl_sync(0xFFFFFFFFu, best, __ffs(last) - 1), 1u);
+  int count = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const unsigned have = __ballot_sync(0xFFFFFFFFu, order[i] >= least);
+    const int at = count + __popc(have & ((1u << lane) - 1u));
+    if (order[i] >= least && at < 32) {
+      scratch[at] = uint64_t{order[i]} << 32 | (UINT32_MAX - static_cast<uint32_t>(lane + 32 * i));
+    }
+    count += __popc(have);
+  }
+  if (count > 32) return TakeOrders(order, used, lane);
+  __syncwarp();
+  const uint64_t own = lane < count ? scratch[lane] : 0;
+  int rank = 0;
+#pragma unroll 4
+  for (int other = 0; other < count; ++other) rank += scratch[other] > own ? 1 : 0;
+  __syncwarp();
+  if (lane < count && rank < used) scratch[rank] = own;
+  __syncwarp();
+  return lane < used ? static_cast<int>(UINT32_MAX - static_cast<uint32_t>(scratch[lane])) : 0;
+}
+
 // The same with everything in registers: experts in one group, at most 32 * kOwn. Lane l has l, l + 32, ...
 template <int kOwn>
 __device__ __forceinline__ void RouteShortRow(const RouterArgs& args, const RouteTable& routes, int m,
-                                              const float* logits, int lane) {
+                                              const float* logits, uint64_t* scratch, int lane) {
   const int experts = args.experts;
   float p[kOwn];
 #pragma unroll
@@ -171,23 +230,7 @@ __device__ __forceinline__ void RouteShortRow(const RouterArgs& args, const Rout
     }
     order[i] = e < experts ? OrderOf(score) : 0;
   }
-  // The best that is left, ties to the lowest id. Lane u has route u; at most 32 are used.
-  int id = 0;
-#pragma unroll 1
-  for (int u = 0; u < args.used; ++u) {
-    uint32_t best = order[0], first = UINT32_MAX;
-#pragma unroll
-    for (int i = 1; i < kOwn; ++i) best = max(best, order[i]);
-    best = __reduce_max_sync(0xFFFFFFFFu, best);
-#pragma unroll
-    for (int i = kOwn - 1; i >= 0; --i) first = order[i] == best ? static_cast<uint32_t>(lane + 32 * i) : first;
-    first = __reduce_min_sync(0xFFFFFFFFu, first);
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      if (first == static_cast<uint32_t>(lane + 32 * i)) order[i] = 0;
-    }
-    if (lane == u) id = static_cast<int>(first);
-  }
+  const int id = BestOrders(order, args.used, scratch, lane);
   float own = 0;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
@@ -197,13 +240,13 @@ __device__ __forceinline__ void RouteShortRow(const RouterArgs& args, const Rout
   WriteRoutes(args, routes, m, id, own, clean, lane);
 }
 
-// One warp: the routes of row m. scratch: [2 * experts].
+// One warp: the routes of row m. scratch: [2 * experts], aligned to 8.
 __device__ __forceinline__ void Route(const RouterArgs& args, const RouteTable& routes, int m, const float* logits,
                                       float* scratch, int lane) {
   if (args.groups == 1 && args.experts <= 128) {
-    RouteShortRow<4>(args, routes, m, logits, lane);
+    RouteShortRow<4>(args, routes, m, logits, reinterpret_cast<uint64_t*>(scratch), lane);
   } else if (args.groups == 1 && args.experts <= 512) {
-    RouteShortRow<16>(args, routes, m, logits, lane);
+    RouteShortRow<16>(args, routes, m, logits, reinterpret_cast<uint64_t*>(scratch), lane);
   } else {
     RouteRow(args, routes, m, logits, scratch, scratch + args.experts, lane);
   }

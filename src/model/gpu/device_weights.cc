@@ -113,7 +113,7 @@ Result<kernels::DeviceMatrix> DenseWeights::Matrix(const LinearSpec& spec) {
   return matrix;
 }
 
-Result<const float*> DenseWeights::Decoded(const std::vector<LinearSpec>& specs) {
+Result<const float*> DenseWeights::Decoded(const std::vector<LinearSpec>& specs, TensorIndex norm) {
   std::vector<float> values;
   for (const LinearSpec& spec : specs) {
     BELLHOP_TRY_ASSIGN(const quant::QuantView view, View(spec));
@@ -121,8 +121,14 @@ Result<const float*> DenseWeights::Decoded(const std::vector<LinearSpec>& specs)
     const size_t first = values.size();
     values.resize(first + static_cast<size_t>(view.rows * view.cols));
     if (arena_->counting()) continue;
-    for (int64_t r = 0; r < view.rows; ++r) quant::DecodeRow(view, r, values.data() + first + r * view.cols);
-    for (size_t i = first; scale != 1 && i < values.size(); ++i) values[i] *= scale;
+    BELLHOP_TRY_ASSIGN(
+        const std::vector<float> factors,
+        store::DecodeSmall(manifest_.tensors[static_cast<size_t>(norm)], static_cast<uint64_t>(view.cols)));
+    for (int64_t r = 0; r < view.rows; ++r) {
+      float* const row = values.data() + first + r * view.cols;
+      quant::DecodeRow(view, r, row);
+      for (int64_t c = 0; c < view.cols; ++c) row[c] = row[c] * scale * factors[static_cast<size_t>(c)];
+    }
   }
   return Floats(values);
 }

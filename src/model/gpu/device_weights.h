@@ -52,8 +52,9 @@ class DenseWeights {
       : manifest_(manifest), arena_(arena), uploader_(uploader) {}
 
   Result<kernels::DeviceMatrix> Matrix(const LinearSpec& spec);
-  // [rows][cols] decoded to f32: router matrices, which are small and read by plain loads.
-  Result<const float*> Decoded(const std::vector<LinearSpec>& specs);
+  // [rows][cols] decoded to f32, each column times that of the norm that its input would have been multiplied by:
+  // router matrices, which are small and read by plain loads.
+  Result<const float*> Decoded(const std::vector<LinearSpec>& specs, TensorIndex norm);
   Result<const float*> Vector(TensorIndex tensor, int64_t elements, int64_t first = 0, int64_t count = -1);
   Result<const float*> Floats(const std::vector<float>& values);
   Result<kernels::Codebooks> Books();

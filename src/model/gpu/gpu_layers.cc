@@ -67,6 +67,10 @@ class Builder {
     return Status();
   }
 
+  static const NormSpec& FeedForwardNorm(const LayerSpec& layer) {
+    return std::get<ResidualPortSpec>(layer.feed_forward_port).norm;
+  }
+
   // Norms in the order in which a step reads them: mixer and feed-forward of every layer, output.
   Status AddNorms() {
     auto add = [&](const NormSpec& norm) -> Status {
@@ -76,7 +80,7 @@ class Builder {
     };
     for (const LayerSpec& layer : in_.spec.layers) {
       BELLHOP_TRY(add(std::get<ResidualPortSpec>(layer.mixer_port).norm));
-      BELLHOP_TRY(add(std::get<ResidualPortSpec>(layer.feed_forward_port).norm));
+      BELLHOP_TRY(add(FeedForwardNorm(layer)));
     }
     return add(in_.spec.output_norm);
   }
@@ -205,7 +209,7 @@ class Builder {
     args.limit = activation.limit < std::numeric_limits<float>::infinity() ? activation.limit : 0;
     args.partial = b_.partial;
     args.tile_arrivals = b_.tile_arrivals;
-    args.layer_arrivals = b_.arrivals + 1;
+    args.layer_arrivals = b_.arrivals;
     args.port_scale = port_scale;
     args.next = ReadBy(2 * l + 2);
     args.channel = in_.channel;
@@ -238,7 +242,7 @@ class Builder {
       scores.push_back(*spec.shared_gate);
       router.shared_gate = true;
     }
-    BELLHOP_TRY_ASSIGN(router.weights, weights_.Decoded(scores));
+    BELLHOP_TRY_ASSIGN(router.weights, weights_.Decoded(scores, FeedForwardNorm(in_.spec.layers[l]).weight));
     BELLHOP_TRY_ASSIGN(router.bias, weights_.Vector(spec.router.bias, spec.experts));
     BELLHOP_TRY_ASSIGN(router.selection_bias, weights_.Vector(spec.selection_bias, spec.experts));
     router.gating = ToDevice(spec.gating);
@@ -250,13 +254,11 @@ class Builder {
     router.rows = b_.state.rows;
     router.logits = b_.router_logits;
     router.x_norm = b_.x_norm;
-    router.arrivals = b_.arrivals;
-    router.row_scores = b_.row_scores;
+    router.words = b_.router_words;
     router.routes = b_.routes;
     router.expert_to_slot = b_.expert_to_slot;
     router.placement = b_.placement;
     router.route_counts = b_.route_counts + static_cast<int64_t>(l) * b_.experts;
-    router.last_steps = b_.last_steps + static_cast<int64_t>(l) * b_.experts;
     router.distinct = b_.totals + kLayerTotals * static_cast<int64_t>(l) + kDecodeDistinct;
     router.channel = in_.channel;
     router.doorbell = b_.doorbell;

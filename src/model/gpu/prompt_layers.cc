@@ -77,6 +77,7 @@ void AddRouter(const GpuLayer& step, const StepBuffers& step_buffers, const Prom
   sort.used = args.used;
   sort.experts = args.experts;
   sort.offsets = b.route_offsets;
+  sort.span_counts = b.span_counts;
   sort.route_counts = args.route_counts;
   sort.distinct = step_buffers.totals + args.layer * kLayerTotals + kPromptDistinct;
   sort.first_staging = kFirstStagingSlot;
@@ -120,6 +121,7 @@ PromptBuffers TakePromptBuffers(const ModelSpec& spec, const GpuModelOptions& op
   b.tiles = arena->Take<kernels::ExpertGroup>(count(kernels::PromptTiles(routes, s.experts)));
   b.tile_count = arena->Take<int32_t>(1);
   b.route_offsets = arena->Take<int32_t>(count(s.experts + 1));
+  b.span_counts = arena->Take<int32_t>(count((kernels::PromptSortSpans(b.rows) + 1) * s.experts));
   b.bad_row = arena->Take<uint32_t>(1);
   b.expert_to_slot = arena->Take<int32_t*>(spec.layers.size());
   b.slot_tables = arena->Take<int32_t>(count(cells));

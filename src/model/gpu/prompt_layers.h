@@ -35,6 +35,7 @@ struct PromptBuffers {
   kernels::ExpertGroup* tiles = nullptr;
   int32_t* tile_count = nullptr;
   int32_t* route_offsets = nullptr;  // [experts + 1]
+  int32_t* span_counts = nullptr;    // [kernels::PromptSortSpans(rows) + 1][experts]
   uint32_t* bad_row = nullptr;
   int32_t** expert_to_slot = nullptr;             // [layers]
   int32_t* slot_tables = nullptr;                 // [layers][experts]

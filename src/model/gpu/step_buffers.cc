@@ -119,7 +119,7 @@ StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& option
   if (s.inner > 0) b.inner = TakeTerms(arena, routes, s.inner, terms);
   b.partial = arena->Take<float>(count(routes * spec.hidden));
   b.tile_arrivals = arena->Take<uint32_t>(count(b.residual.square_count()));
-  b.arrivals = arena->Take<uint32_t>(2);
+  b.arrivals = arena->Take<uint32_t>(1);
   b.attention_partials = reinterpret_cast<float*>(arena->Take<uint8_t>(s.attention_partials));
   b.attention_words = reinterpret_cast<float*>(arena->Take<uint8_t>(s.attention_words));
   b.attention_counters = arena->Take<uint32_t>(count(rows * s.kv_heads));
@@ -128,7 +128,7 @@ StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& option
   const auto layers = static_cast<int64_t>(spec.layers.size());
   b.experts = s.experts;
   b.router_logits = arena->Take<float>(count(rows * (s.experts + 1)));
-  b.row_scores = arena->Take<uint64_t>(count(s.experts + 1));
+  b.router_words = arena->Take<uint64_t>(count(kernels::RouterWords(s.experts, s.used)));
   b.x_norm = arena->Take<float>(count(rows * spec.hidden));
   b.routes.ids = arena->Take<int32_t>(count(routes));
   b.routes.weights = arena->Take<float>(count(routes));
@@ -142,7 +142,6 @@ StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& option
   b.slot_tables = arena->Take<int32_t>(count(layers * s.experts));
   b.placement = arena->Take<uint64_t>(1);
   b.route_counts = arena->Take<uint32_t>(count(layers * s.experts));
-  b.last_steps = arena->Take<uint32_t>(count(layers * s.experts));
   b.totals = arena->Take<uint64_t>(count(kLayerTotals * layers));
   b.fetch_sources = arena->Take<kernels::FetchSource>(count(layers * s.experts));
   b.staged_misses.experts = arena->Take<int32_t>(count(std::min<int64_t>(routes, s.experts)));

@@ -30,21 +30,20 @@ struct StepBuffers {
   kernels::TermRows dense;   // of dense and shared feed-forward parts
   float* partial = nullptr;  // [routes][hidden]
   float* router_logits = nullptr;
-  uint64_t* row_scores = nullptr;  // [experts + 1], zeros between kernels
-  float* x_norm = nullptr;         // [rows][hidden]
+  uint64_t* router_words = nullptr;  // [kernels::RouterWords()], zeros between kernels
+  float* x_norm = nullptr;           // [rows][hidden]
   kernels::RouteTable routes;
   float* attention_partials = nullptr;
   float* attention_words = nullptr;  // of one row, zeros between kernels
   uint32_t* attention_counters = nullptr;
   uint32_t* tile_arrivals = nullptr;  // [hidden / 16]
-  uint32_t* arrivals = nullptr;       // [2]: the router's, fc2's
+  uint32_t* arrivals = nullptr;       // [1], fc2's
   float* logits = nullptr;            // [rows][vocab]
   cuda::DoorbellState* doorbell = nullptr;
   int32_t** expert_to_slot = nullptr;  // [layers]
   int32_t* slot_tables = nullptr;      // [layers][experts]
   uint64_t* placement = nullptr;
   uint32_t* route_counts = nullptr;               // [layers][experts]
-  uint32_t* last_steps = nullptr;                 // alike
   uint64_t* totals = nullptr;                     // [layers][kLayerTotals]
   int32_t experts = 0;                            // of the widest layer
   kernels::FetchSource* fetch_sources = nullptr;  // [layers][experts]
