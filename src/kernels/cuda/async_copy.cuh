@@ -21,6 +21,20 @@ __device__ __forceinline__ void CopyAsync16(uint32_t to, const uint4* base, uint
       "l"(base), "r"(index)
       : "memory");
 }
+// A warp: kBytes that lie side by side.
+template <int kBytes>
+__device__ __forceinline__ void CopyAsyncWarp(uint32_t to, const uint8_t* from, int lane) {
+  static_assert(kBytes % 16 == 0);
+  to += static_cast<uint32_t>(lane) * 16;
+  from += lane * 16;
+#pragma unroll
+  for (int at = 0; at < kBytes; at += 512) {
+    if (at + 512 > kBytes && lane >= (kBytes - at) / 16) break;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + static_cast<uint32_t>(at)),
+                 "l"(from + at)
+                 : "memory");
+  }
+}
 __device__ __forceinline__ void CopyAsync4(void* to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                "l"(from)

@@ -35,25 +35,39 @@ struct DownPart {
   DeviceMatrix w;  // its only tile is the one
   TermRows h;
 };
+__device__ __forceinline__ InnerRange ComputedColumns(const ExpertArgs& args, int slot) {
+  const int32_t cols = args.bank.down.cols;
+  if (slot < args.bank.staging.first_slot) return {0, cols};
+  const InnerRange& inner = args.bank.staged_inner;
+  return {inner.begin, inner.end < cols ? inner.end : cols};
+}
+// Of a matrix in tiles that has `tiles`.
+__device__ __forceinline__ DownPart CutDownTiles(const ExpertArgs& args, const TileGeometry& tiles, int tile,
+                                                 int slot) {
+  const DeviceMatrix& down = args.bank.down;
+  const InnerRange columns = ComputedColumns(args, slot);
+  const int first = columns.begin / tiles.chunk_cols;
+  DownPart part{down, args.hidden};
+  part.h.data += columns.begin;
+  part.h.sums += columns.begin / 16;
+  part.w.cols = columns.end - columns.begin;
+  part.w.rows -= tile * kTileRows;
+  part.w.chunks = (columns.end + tiles.chunk_cols - 1) / tiles.chunk_cols - first;
+  part.w.data = SlotData(down, args.bank.staging.down, args.bank, slot) +
+                (int64_t{tile} * down.chunks + first) * tiles.chunk_bytes;
+  return part;
+}
 __device__ __forceinline__ DownPart CutDown(const ExpertArgs& args, int tile, int slot) {
   const DeviceMatrix& down = args.bank.down;
-  const uint8_t* const data = SlotData(down, args.bank.staging.down, args.bank, slot);
+  if (down.layout == MatrixLayout::kTiles) return CutDownTiles(args, Tiles(down.format), tile, slot);
+  const InnerRange columns = ComputedColumns(args, slot);
   DownPart part{down, args.hidden};
-  const bool staged = slot >= args.bank.staging.first_slot;
-  const int begin = staged ? args.bank.staged_inner.begin : 0;
-  const int end = staged && args.bank.staged_inner.end < down.cols ? args.bank.staged_inner.end : down.cols;
-  part.h.data += begin;
-  part.h.sums += begin / 16;
-  part.w.cols = end - begin;
+  part.h.data += columns.begin;
+  part.h.sums += columns.begin / 16;
+  part.w.cols = columns.end - columns.begin;
   part.w.rows -= tile * kTileRows;
-  if (down.layout == MatrixLayout::kFile) {
-    part.w.data = data + int64_t{tile} * kTileRows * down.row_bytes + down.row_bytes * begin / down.cols;
-  } else {
-    const TileGeometry tiles = Tiles(down.format);
-    const int first = begin / tiles.chunk_cols;
-    part.w.chunks = (end + tiles.chunk_cols - 1) / tiles.chunk_cols - first;
-    part.w.data = data + (int64_t{tile} * down.chunks + first) * tiles.chunk_bytes;
-  }
+  part.w.data = SlotData(down, args.bank.staging.down, args.bank, slot) + int64_t{tile} * kTileRows * down.row_bytes +
+                down.row_bytes * columns.begin / down.cols;
   return part;
 }
 __device__ __forceinline__ float FactorOf(const float* factors, int expert) {
@@ -134,24 +148,36 @@ __device__ __forceinline__ RouteShare ShareOf(const ExpertArgs& args, int m, int
   return {args.routes.slots[m * args.used + u], args.routes.weights[m * args.used + u]};
 }
 
-// One column of a row: the residual with the results of its experts. Misses are added as AddMisses does: the lanes'
-// results differ within that sum alone. share(u), out(u): expert u's.
-template <typename Share, typename Out>
-__device__ __forceinline__ float AddExperts(const ExpertArgs& args, float before, const Share& share, const Out& out) {
+// One column of a row: the results of its experts, in route order. Misses are added as AddMisses does: the lanes'
+// results differ within that sum alone.
+struct ExpertSum {
   float hits = 0, misses = 0;
   bool missed = false;
-  for (int u = 0; u < args.used; ++u) {
-    const RouteShare route = share(u);
-    if (route.slot < 0) continue;
+
+  __device__ __forceinline__ void Add(const ExpertArgs& args, const RouteShare& route, float out) {
+    if (route.slot < 0) return;
     if (route.slot < args.bank.staging.first_slot) {
-      hits = __fmaf_rn(route.weight, out(u), hits);
+      hits = __fmaf_rn(route.weight, out, hits);
     } else {
-      misses = __fmaf_rn(route.weight, out(u), misses);
+      misses = __fmaf_rn(route.weight, out, misses);
       missed = true;
     }
   }
-  const float value = before + args.port_scale * hits;
-  return missed ? value + args.port_scale * misses : value;
+  // With the residual.
+  __device__ __forceinline__ float Finish(const ExpertArgs& args, float before) const {
+    const float value = before + args.port_scale * hits;
+    return missed ? value + args.port_scale * misses : value;
+  }
+};
+// share(u), out(u): expert u's.
+template <typename Share, typename Out>
+__device__ __forceinline__ float AddExperts(const ExpertArgs& args, float before, const Share& share, const Out& out) {
+  ExpertSum sum;
+  for (int u = 0; u < args.used; ++u) {
+    const RouteShare route = share(u);
+    if (route.slot >= 0) sum.Add(args, route, out(u));
+  }
+  return sum.Finish(args, before);
 }
 
 // All lanes of a warp take part, 16 a row.

@@ -1,5 +1,6 @@
 #include "kernels/cuda/any_format.h"
 #include "kernels/cuda/experts_row.cuh"
+#include "kernels/cuda/experts_stream.cuh"
 
 namespace bellhop::kernels {
 
@@ -12,8 +13,8 @@ cudaError_t LaunchExpertFc2(const ExpertArgs& args, int32_t bucket, const cuda::
           return args.x.terms.terms == 3 ? experts_row::LaunchFc2As<Format, 3>(args, queue)
                                          : experts_row::LaunchFc2As<Format, 2>(args, queue);
         }
-        return args.x.terms.terms == 3 ? experts::LaunchFc2As<Format, 3>(args, queue)
-                                       : experts::LaunchFc2As<Format, 2>(args, queue);
+        return args.x.terms.terms == 3 ? expert_stream::LaunchFc2As<Format, 3>(args, bucket, queue)
+                                       : expert_stream::LaunchFc2As<Format, 2>(args, bucket, queue);
       },
       [&] { return LaunchExpertFc2Any(args, queue); });
 }

@@ -1,119 +1,98 @@
-// Experts of a step of one row (the kernels, for the sources that instantiate them): routes are distinct experts, so
-// blocks ask for a route's slot and need no groups.
+// fc2 of the experts of a step of one row (the kernel, for the source that instantiates it), where latency is all: what
+// a warp needs is under way before it multiplies. Routes are distinct experts, so blocks ask for a route's slot and
+// need no groups.
 #pragma once
 
+#include <type_traits>
+
+#include "kernels/cuda/expert_product.cuh"
 #include "kernels/cuda/experts.cuh"
-#include "kernels/cuda/tile_row.cuh"
 
 namespace bellhop::kernels {
 namespace experts_row {
 
-using experts::AddExperts, experts::FactorOf, experts::RouteShare;
+using experts::AddExperts, experts::RouteShare;
 
-// fc1: a block is one route's tile of 16 rows of gate and up.
-constexpr int kFc1Threads = kRowClasses * 32;
-
-// One warp: lanes 0 .. 15 have the rows of gate, the others those of up.
-template <int kTerms>
-__device__ __forceinline__ void FinishFc1(const ExpertArgs& args, int route, int expert, int tile, int lane, float norm,
-                                          const float (&sums)[2][kRowClasses][kTileRows]) {
-  const int half = lane / kTileRows, r = lane % kTileRows, column = tile * kTileRows + r;
-  const ExpertBank& bank = args.bank;
-  const bool inside = column < bank.gate.rows;
-  const float scale = half == 0 ? bank.gate.scale : bank.up.scale;
-  const float* const factors = half == 0 ? bank.gate_scale : bank.up_scale;
-  const float* const biases = half == 0 ? bank.gate_bias : bank.up_bias;
-  float value = AddClasses(sums[half], r) * norm * scale * FactorOf(factors, expert);
-  if (biases != nullptr && inside) value += biases[int64_t{expert} * bank.gate.rows + column];
-  const float up = __shfl_down_sync(0xFFFFFFFFu, value, kTileRows);
-  WriteTerms(args.hidden, route, column, inside ? Activate(args, value, up) : 0.0f, half == 0);
-}
-
-template <typename Format, int kTerms>
-__global__ void __launch_bounds__(kFc1Threads, kSmallChunks<Format> ? 3 : 2) Fc1RowKernel(ExpertArgs args) {
-  __shared__ float sums[2][kRowClasses][kTileRows];
-  __shared__ float norm;
-  __shared__ typename Format::Tables tables;
-  LetNextStart();
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int tile = static_cast<int>(blockIdx.x), route = static_cast<int>(blockIdx.y);
-  if constexpr (kHasTables<Format>) {
-    tables.Fill(args.books.iq3xxs_grid);
-    __syncthreads();
-  }
-  const RowColumn x = PointRow<kTerms>(args.x.terms, 0, lane);
-  AwaitPrevious();
-  const int rows = *args.rows, slot = args.all_rows ? 0 : args.routes.slots[route];
-  const int expert = args.all_rows ? 0 : args.routes.ids[route];
-  if (rows == 0 || slot < 0) return;
-  const DeviceMatrix &gate = args.bank.gate, &up = args.bank.up;
-  const StagingBank& staging = args.bank.staging;
-  const InnerRange& inner = args.bank.staged_inner;
-  if (slot >= staging.first_slot && (tile * kTileRows < inner.begin || tile * kTileRows >= inner.end)) return;
-  constexpr int64_t kBytes = Tiles(Format::kFormat).chunk_bytes;
-  const uint8_t* const gate_tile = experts::SlotData(gate, staging.gate, args.bank, slot) + tile * gate.chunks * kBytes;
-  const uint8_t* const up_tile = experts::SlotData(up, staging.up, args.bank, slot) + tile * up.chunks * kBytes;
-  float acc[4] = {}, up_acc[4] = {};
-  const auto own_norm = [&] {
-    if (warp != kRowClasses - 1) return;
-    const float scale = RowScale(NormOf(args.x), 0, lane);
-    if (lane == 0) norm = scale;
-  };
-  if constexpr (kSmallChunks<Format>) {
-    RowPair<Format, kTerms> pair(gate_tile, up_tile, gate.chunks, warp, lane);
-    own_norm();
-    pair.Multiply(x, tables, acc, up_acc);
-  } else {
-    using Part = RowPart<Format, kTerms, kRowClasses, kRowChunks<Format>, true>;
-    Part gate_part(gate_tile, gate.chunks, warp, lane);
-    own_norm();
-    gate_part.Multiply(x, tables, acc);
-    Part(up_tile, up.chunks, warp, lane).Multiply(x, tables, up_acc);
-  }
-  StoreRow<kTerms>(acc, lane, sums[0][warp]);
-  StoreRow<kTerms>(up_acc, lane, sums[1][warp]);
-  __syncthreads();
-  if (warp == 0) FinishFc1<kTerms>(args, route, expert, tile, lane, norm, sums);
-}
-
-// fc2: a block is a tile for all experts of the row, two warps an expert, and nobody meets anywhere.
+// A block is a tile for all experts of the row, two warps an expert, and nobody meets anywhere.
 inline constexpr int kMaxRowRoutes = 10;
 
-// Half of the classes of a tile, by one warp.
-template <typename Format, int kTerms>
-__device__ __forceinline__ void MultiplyHalf(const experts::DownPart& down, int half, int route,
-                                             const typename Format::Tables& tables, int lane,
-                                             float (&sums)[kRowClasses][kTileRows]) {
-  const RowColumn x = PointRow<kTerms>(down.h, route, lane);
-  const int chunks = down.w.chunks;
-  if constexpr (kSmallChunks<Format>) {
-    if (chunks <= kRowClasses) {
-      RowPart<Format, kTerms, 2, kRowClasses / 2, false>(down.w.data, chunks, half, lane)
-          .MultiplyEach(x, tables,
-                        [&](int i, const float(&acc)[4]) { StoreRow<kTerms>(acc, lane, sums[half + 2 * i]); });
-      return;
+// A lane's part of a chunk.
+template <typename Shape>
+struct LoadedChunk {
+  using Codes = typename Shape::Codes;
+  typename Codes::Codes codes;
+  typename Codes::Scale scales[Codes::kTurns][Shape::kChains][2];
+
+  __device__ __forceinline__ void Load(const uint8_t* chunk, int lane, int own_unit) {
+    Codes::Load(chunk, lane, &codes);
+#pragma unroll
+    for (int turn = 0; turn < Codes::kTurns; ++turn) {
+#pragma unroll
+      for (int n = 0; n < Shape::kChains; ++n) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          scales[turn][n][r] = Codes::LoadScale(chunk, r, lane, turn, n * Shape::kUnits + own_unit);
+        }
+      }
     }
   }
+};
+
+// One class of a tile, by one warp: chunks [begin, end), of which some are under way at once.
+template <typename Format, int kTerms>
+__device__ __forceinline__ void MultiplyClass(const experts::DownPart& down, int begin, int end, int route,
+                                              const typename TileCodes<Format>::Tables& tables, int lane,
+                                              float (&sums)[kTileRows]) {
+  using Shape = FewRows<Format, kTerms>;
+  using Codes = TileCodes<Format>;
+  constexpr int kAhead = Shape::kChunkBytes > 2560 ? 1 : Shape::kChunkBytes > 1280 ? 2 : 3;
+  const LanePointers x = PointLane<Shape>(down.h, lane, [&](int i) { return i == 0 ? route : -1; });
+  LoadedChunk<Shape> chunks[kAhead];
+  LaneTerms<Shape> terms[kAhead];
+  const auto load = [&](int i, int c) {
+    if (c >= end) return;
+    chunks[i].Load(down.w.data + c * Shape::kChunkBytes, lane, x.own_unit);
+    terms[i].Load(x, c * Shape::kChunkColumns);
+  };
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) load(i, begin + i);
+  UnitSums<Shape> acc = {};
 #pragma unroll 1
-  for (int c = half; c < kRowClasses; c += 2) {
-    float acc[4] = {};
-    RowPart<Format, kTerms, kRowClasses, kRowChunks<Format>, true>(down.w.data, chunks, c, lane)
-        .Multiply(x, tables, acc);
-    StoreRow<kTerms>(acc, lane, sums[c]);
+  for (int base = begin; base < end; base += kAhead) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (base + i >= end) break;
+#pragma unroll
+      for (int turn = 0; turn < Codes::kTurns; ++turn) {
+        if (turn > 0) terms[i].Load(x, (base + i) * Shape::kChunkColumns + turn * Shape::kTurnColumns);
+        TurnInput<Shape> input;
+        input.Take(terms[i], x.unit);
+        MultiplyTurn<Shape>(
+            chunks[i].codes, turn, input, tables, lane, x.own_unit,
+            [&](int n, int r) { return chunks[i].scales[turn][n][r]; }, acc);
+      }
+      load(i, base + i + kAhead);
+    }
   }
+  float out[2];
+  AddUnits<Shape>(acc, out);
+  if (lane % 4 != 0) return;
+  sums[lane / 4] = out[0];
+  sums[lane / 4 + 8] = out[1];
 }
 
 template <typename Format, int kTerms>
 __global__ void __launch_bounds__(64 * kMaxRowRoutes) Fc2RowKernel(ExpertArgs args) {
-  __shared__ float sums[kMaxRowRoutes][kRowClasses][kTileRows];
+  using Codes = TileCodes<Format>;
+  __shared__ float sums[kMaxRowRoutes][2][kTileRows];
   __shared__ float outs[kMaxRowRoutes][kTileRows];
   __shared__ RouteShare shares[kMaxRowRoutes];
-  __shared__ typename Format::Tables tables;
+  __shared__ typename Codes::Tables tables;
   LetNextStart();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int tile = static_cast<int>(blockIdx.x), route = warp / 2, half = warp % 2;
   const int column = tile * kTileRows + lane % kTileRows, hidden = args.x.hidden;
-  if constexpr (kHasTables<Format>) {
+  if constexpr (!std::is_same_v<typename Codes::Tables, NoTables>) {
     tables.Fill(args.books.iq3xxs_grid);
     __syncthreads();
   }
@@ -126,7 +105,9 @@ __global__ void __launch_bounds__(64 * kMaxRowRoutes) Fc2RowKernel(ExpertArgs ar
   const bool pending = args.waits && args.doorbell->pending != 0;
   if (rows == 0) return;
   if (slot >= 0) {
-    MultiplyHalf<Format, kTerms>(experts::CutDown(args, tile, slot), half, route, tables, lane, sums[route]);
+    const experts::DownPart down = experts::CutDownTiles(args, Tiles(Format::kFormat), tile, slot);
+    MultiplyClass<Format, kTerms>(down, ClassBegin(half, 2, down.w.chunks), ClassBegin(half + 1, 2, down.w.chunks),
+                                  route, tables, lane, sums[route][half]);
   }
   if (half == 0 && lane == 0) shares[route] = {slot, args.routes.weights[route]};
   __syncthreads();
@@ -136,7 +117,7 @@ __global__ void __launch_bounds__(64 * kMaxRowRoutes) Fc2RowKernel(ExpertArgs ar
     float out = 0;
     if (own >= 0 && row < args.bank.down.rows) {
       const int expert = args.bank.down_scale != nullptr || args.bank.down_bias != nullptr ? args.routes.ids[u] : 0;
-      out = experts::FinishDown(args, own, expert, row, AddClasses(sums[u], r));
+      out = experts::FinishDown(args, own, expert, row, (sums[u][0][r] + sums[u][1][r]) * Codes::kResult);
     }
     outs[u][r] = out;
   }
@@ -154,16 +135,6 @@ __global__ void __launch_bounds__(64 * kMaxRowRoutes) Fc2RowKernel(ExpertArgs ar
   }
   if (!pending) return;
   if (ArriveLast(args.layer_arrivals, gridDim.x)) experts::AddMisses(args);
-}
-
-template <typename Format, int kTerms>
-cudaError_t LaunchFc1As(const ExpertArgs& args, const cuda::LaunchQueue& queue) {
-  const DeviceMatrix &gate = args.bank.gate, &up = args.bank.up;
-  const auto used = static_cast<unsigned>(args.used);
-  return cuda::Launch(
-      queue, {.name = "experts fc1", .bytes = used * (experts::Bytes(gate) + experts::Bytes(up))},
-      {.grid = dim3(static_cast<unsigned>(gate.tiles()), used), .block = dim3(kFc1Threads), .overlap = true},
-      Fc1RowKernel<Format, kTerms>, args);
 }
 
 template <typename Format, int kTerms>

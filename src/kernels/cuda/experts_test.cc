@@ -103,6 +103,17 @@ TEST_F(ExpertsTest, FormatsOfEveryKind) {
   }
 }
 
+// More work than blocks and warps of any GPU: they go from tile to tile and from expert to expert.
+TEST_F(ExpertsTest, BlocksWalkFromExpertToExpert) {
+  ExpectLayer({.gate = WeightFormat::kQ4_0,
+               .up = WeightFormat::kQ4_0,
+               .down = WeightFormat::kQ4_0,
+               .experts = 64,
+               .used = 8,
+               .hidden = 1568,
+               .inner = 288});
+}
+
 TEST_F(ExpertsTest, BiasesFactorsAndActivations) {
   LayerShape shape{.gate = WeightFormat::kMXFP4,
                    .up = WeightFormat::kMXFP4,

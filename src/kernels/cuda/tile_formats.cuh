@@ -27,6 +27,7 @@ __device__ __forceinline__ uint4 Load16(const uint8_t* p) { return __ldg(reinter
 __device__ __forceinline__ uint2 Load8(const uint8_t* p) { return __ldg(reinterpret_cast<const uint2*>(p)); }
 __device__ __forceinline__ uint32_t Load4(const uint8_t* p) { return __ldg(reinterpret_cast<const uint32_t*>(p)); }
 __device__ __forceinline__ uint32_t Load2(const uint8_t* p) { return __ldg(reinterpret_cast<const uint16_t*>(p)); }
+__device__ __forceinline__ uint32_t Load1(const uint8_t* p) { return __ldg(p); }
 // Bytes in shared memory; others are in global memory, where nobody writes them meanwhile.
 struct SharedBytes {
   const uint8_t* data;
@@ -36,6 +37,7 @@ __device__ __forceinline__ uint4 Load16(SharedBytes p) { return *reinterpret_cas
 __device__ __forceinline__ uint2 Load8(SharedBytes p) { return *reinterpret_cast<const uint2*>(p.data); }
 __device__ __forceinline__ uint32_t Load4(SharedBytes p) { return *reinterpret_cast<const uint32_t*>(p.data); }
 __device__ __forceinline__ uint32_t Load2(SharedBytes p) { return *reinterpret_cast<const uint16_t*>(p.data); }
+__device__ __forceinline__ uint32_t Load1(SharedBytes p) { return *p.data; }
 __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
