@@ -52,7 +52,7 @@ std::vector<double> Gains(const ExpertLayerInfo& layer, const std::vector<double
   for (size_t n = 1; n <= experts; ++n) {
     const auto e = static_cast<size_t>(order[n - 1]);
     bytes_saved += routes[e] * static_cast<double>(layer.expert_bytes[e]);
-    gains[n] = bytes_saved * per_byte + request.machine.sync_us * 1e-6 * (quiet[n] - quiet[0]);
+    gains[n] = bytes_saved * per_byte + request.machine.MissUs(request.lane) * 1e-6 * (quiet[n] - quiet[0]);
   }
   return gains;
 }

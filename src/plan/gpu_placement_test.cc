@@ -9,8 +9,14 @@
 namespace bellhop::plan {
 namespace {
 
-constexpr MachineConstants kMachine{
-    .hbm_gbps = 4625, .dram_gbps = 90, .pcie_gbps = 52, .both_dram_gbps = 80, .both_pcie_gbps = 47, .sync_us = 4};
+constexpr MachineConstants kMachine{.hbm_gbps = 4625,
+                                    .dram_gbps = 90,
+                                    .pcie_gbps = 52,
+                                    .both_dram_gbps = 80,
+                                    .both_pcie_gbps = 47,
+                                    .sync_us = 4,
+                                    .cpu_us = 0,
+                                    .fetch_us = 4};
 
 struct Model {
   std::vector<ExpertLayerInfo> layers;

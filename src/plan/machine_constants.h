@@ -14,7 +14,12 @@ struct MachineConstants {
   // Both at the same time.
   double both_dram_gbps = 0, both_pcie_gbps = 0;
   double sync_us = 0;  // of a layer that rings
+  // What a layer's misses take beside their bytes; not measured, but as on 16 cores and an H200.
+  double cpu_us = 2;     // workers start and meet, while the hits are computed
+  double fetch_us = 40;  // a kernel that reads over PCIe fills and empties, and the layer's hits wait for it
 
+  // Of a layer with misses, beside their bytes.
+  double MissUs(config::MissLane lane) const { return lane == config::MissLane::kPcie ? fetch_us : sync_us + cpu_us; }
   // At which misses are computed. kAuto: the fastest lane.
   double MissGbps(config::MissLane lane) const {
     switch (lane) {

@@ -14,11 +14,11 @@ double Microseconds(double bytes, double gbps) { return bytes / (gbps * 1e3); }
 MissLaneChoice Split(const MachineConstants& machine, double bytes) {
   const double all_cpu = Microseconds(bytes, machine.both_dram_gbps);
   const double all_pcie = Microseconds(bytes, machine.both_pcie_gbps);
-  const double sum = all_cpu + all_pcie;
-  const double share = sum > 0 ? std::clamp((all_pcie - machine.sync_us) / sum, 0.0, 1.0) : 0.0;
+  const double sum = all_cpu + all_pcie, cpu_us = machine.MissUs(MissLane::kCpu);
+  const double share = sum > 0 ? std::clamp((all_pcie + machine.fetch_us - cpu_us) / sum, 0.0, 1.0) : 0.0;
   return {.lane = MissLane::kSplit,
           .cpu_share = share,
-          .us = std::max(machine.sync_us + share * all_cpu, (1 - share) * all_pcie)};
+          .us = std::max(cpu_us + share * all_cpu, machine.fetch_us + (1 - share) * all_pcie)};
 }
 
 Status NoRate(const char* lane) {
@@ -32,8 +32,9 @@ Result<MissLaneChoice> ChooseMissLane(MissLane asked, const MachineConstants& ma
   const auto size = static_cast<double>(bytes);
   const bool has_cpu = machine.dram_gbps > 0, has_pcie = machine.pcie_gbps > 0;
   const bool has_both = machine.both_dram_gbps > 0 && machine.both_pcie_gbps > 0;
-  const MissLaneChoice cpu{MissLane::kCpu, 1, has_cpu ? machine.sync_us + Microseconds(size, machine.dram_gbps) : 0};
-  const MissLaneChoice pcie{MissLane::kPcie, 0, has_pcie ? Microseconds(size, machine.pcie_gbps) : 0};
+  const auto alone = [&](MissLane lane, double gbps) { return machine.MissUs(lane) + Microseconds(size, gbps); };
+  const MissLaneChoice cpu{MissLane::kCpu, 1, has_cpu ? alone(MissLane::kCpu, machine.dram_gbps) : 0};
+  const MissLaneChoice pcie{MissLane::kPcie, 0, has_pcie ? alone(MissLane::kPcie, machine.pcie_gbps) : 0};
   switch (asked) {
     case MissLane::kCpu: return has_cpu ? Result<MissLaneChoice>(cpu) : NoRate("cpu");
     case MissLane::kPcie: return has_pcie ? Result<MissLaneChoice>(pcie) : NoRate("pcie");

@@ -16,8 +16,8 @@ struct MissLaneChoice {
   double us = 0;                                   // expected time of one layer's misses
 };
 
-// For layers whose misses read `bytes`. The CPU costs its doorbell, the GPU alone costs none. With both, the shares end
-// at the same time. kAuto: the fastest; not kSplit under --deterministic, because where the sum is cut would show in
+// For layers whose misses read `bytes`. Each lane costs its MissUs too. With both, the shares end at the same
+// time. kAuto: the fastest; not kSplit under --deterministic, because where the sum is cut would show in
 // its last bits. kInvalidArgument for a lane that cannot be had: kSplit under --deterministic, or no measured rate.
 Result<MissLaneChoice> ChooseMissLane(config::MissLane asked, const MachineConstants& machine, uint64_t bytes,
                                       bool deterministic);

@@ -7,39 +7,51 @@ namespace {
 
 using config::MissLane;
 
-constexpr MachineConstants kServer{
-    .hbm_gbps = 4625, .dram_gbps = 90, .pcie_gbps = 50, .both_dram_gbps = 80, .both_pcie_gbps = 40, .sync_us = 4};
+constexpr MachineConstants kServer{.hbm_gbps = 4625,
+                                   .dram_gbps = 90,
+                                   .pcie_gbps = 50,
+                                   .both_dram_gbps = 80,
+                                   .both_pcie_gbps = 40,
+                                   .sync_us = 4,
+                                   .cpu_us = 6,
+                                   .fetch_us = 20};
 
 TEST(MissLaneTest, AskedLanesAreTaken) {
   const auto cpu = ChooseMissLane(MissLane::kCpu, kServer, 9'000'000, false);
   ASSERT_TRUE(cpu.ok());
   EXPECT_EQ(cpu->lane, MissLane::kCpu);
   EXPECT_DOUBLE_EQ(cpu->cpu_share, 1);
-  EXPECT_DOUBLE_EQ(cpu->us, 104);
+  EXPECT_DOUBLE_EQ(cpu->us, 110);
   const auto pcie = ChooseMissLane(MissLane::kPcie, kServer, 9'000'000, true);
   ASSERT_TRUE(pcie.ok());
   EXPECT_DOUBLE_EQ(pcie->cpu_share, 0);
-  EXPECT_DOUBLE_EQ(pcie->us, 180);
+  EXPECT_DOUBLE_EQ(pcie->us, 200);
 }
 
 TEST(MissLaneTest, SharesOfASplitEndTogether) {
-  for (const uint64_t bytes : {500'000, 2'650'000, 100'000'000}) {
+  for (const uint64_t bytes : {1'200'000, 2'650'000, 100'000'000}) {
     const auto split = ChooseMissLane(MissLane::kSplit, kServer, bytes, false);
     ASSERT_TRUE(split.ok());
-    const double cpu = 4 + split->cpu_share * static_cast<double>(bytes) / 80e3;
-    const double pcie = (1 - split->cpu_share) * static_cast<double>(bytes) / 40e3;
+    const double cpu = 10 + split->cpu_share * static_cast<double>(bytes) / 80e3;
+    const double pcie = 20 + (1 - split->cpu_share) * static_cast<double>(bytes) / 40e3;
     EXPECT_NEAR(cpu, pcie, 1e-9);
     EXPECT_NEAR(split->us, cpu, 1e-9);
-    EXPECT_LT(split->cpu_share, 2.0 / 3);  // the doorbell takes from the CPU's part
+    EXPECT_GT(split->cpu_share, 1.0 / 3);  // what starts later gets less
   }
-  EXPECT_DOUBLE_EQ(ChooseMissLane(MissLane::kSplit, kServer, 1000, false)->cpu_share, 0);
+  EXPECT_DOUBLE_EQ(ChooseMissLane(MissLane::kSplit, kServer, 1000, false)->cpu_share, 1);
+  MachineConstants quick_link = kServer;
+  quick_link.fetch_us = 1;
+  EXPECT_DOUBLE_EQ(ChooseMissLane(MissLane::kSplit, quick_link, 1000, false)->cpu_share, 0);
   EXPECT_DOUBLE_EQ(ChooseMissLane(MissLane::kSplit, kServer, 0, false)->cpu_share, 0);
 }
 
 TEST(MissLaneTest, AutoTakesTheFastest) {
   EXPECT_EQ(ChooseMissLane(MissLane::kAuto, kServer, 50'000'000, false)->lane, MissLane::kSplit);
   EXPECT_EQ(ChooseMissLane(MissLane::kAuto, kServer, 50'000'000, true)->lane, MissLane::kCpu);
-  EXPECT_EQ(ChooseMissLane(MissLane::kAuto, kServer, 10'000, false)->lane, MissLane::kPcie);  // less than a doorbell
+  EXPECT_EQ(ChooseMissLane(MissLane::kAuto, kServer, 10'000, false)->lane, MissLane::kCpu);  // less than a fetch takes
+  MachineConstants quick_link = kServer;
+  quick_link.fetch_us = 1;
+  EXPECT_EQ(ChooseMissLane(MissLane::kAuto, quick_link, 10'000, false)->lane, MissLane::kPcie);
   MachineConstants small = kServer;  // two slow cores: the link does most
   small.dram_gbps = 20;
   small.both_dram_gbps = 12;

@@ -37,7 +37,7 @@ DecodePrediction PredictDecode(const PredictionInput& input) {
   const double bytes_per_ms = 1e6;  // of 1 GB/s
   result.gpu_ms = gpu_bytes / (input.machine.hbm_gbps * bytes_per_ms);
   result.miss_ms = miss_bytes / (input.machine.MissGbps(input.lane) * bytes_per_ms);
-  result.sync_ms = result.ringing_layers * input.machine.sync_us * 1e-3;
+  result.sync_ms = result.ringing_layers * input.machine.MissUs(input.lane) * 1e-3;
   if (result.gpu_ms >= result.miss_ms && result.gpu_ms >= result.sync_ms) {
     result.bound = "GPU memory";
   } else {
