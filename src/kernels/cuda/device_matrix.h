@@ -108,6 +108,8 @@ struct TermRows {
   float* sums = nullptr;  // [row][stride / 16]: sums of 16 elements each, exact to f32 rounding
   int32_t stride = 0;     // columns, a multiple of kTermPadding
   int32_t terms = 2;      // 2 or 3
+  // Rows of prompts: [row][stride / 256][2][8], what LaunchGroupSums makes of `sums`.
+  uint16_t* group_sums = nullptr;
 };
 
 // Within a group of 32, what lane t of a quad needs is contiguous: four elements of each half.

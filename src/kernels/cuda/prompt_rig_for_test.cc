@@ -45,6 +45,7 @@ TermRows UploadPromptRows(GpuRig& rig, const std::vector<float>& values, int32_t
   }
   x.data = rig.Upload(data);
   x.sums = rig.Upload(sums);
+  x.group_sums = rig.Poisoned<uint16_t>(sums.size());
   return x;
 }
 
@@ -54,6 +55,7 @@ TermRows PoisonedPromptRows(GpuRig& rig, int32_t rows, int32_t cols) {
   x.stride = Stride(cols);
   x.data = rig.Poisoned<uint16_t>(Size(int64_t{rows} * x.stride));
   x.sums = rig.Poisoned<float>(Size(int64_t{rows} * x.stride / 16));
+  x.group_sums = rig.Poisoned<uint16_t>(Size(int64_t{rows} * x.stride / 16));
   return x;
 }
 

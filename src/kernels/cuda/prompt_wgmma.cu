@@ -1,8 +1,45 @@
 #include "kernels/cuda/prompt_wgmma.h"
 
+#include "cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/tile_formats.cuh"
 
 namespace bellhop::kernels {
+namespace {
+
+constexpr int kSumThreads = 256;
+
+// A thread: eight groups of a row.
+__global__ void __launch_bounds__(kSumThreads) GroupSumsKernel(TermRows x, int64_t count) {
+  LetNextStart();
+  AwaitPrevious();
+  const int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
+  if (i >= count) return;
+  const auto* const from = reinterpret_cast<const float4*>(x.sums) + 4 * i;
+  uint32_t high[4], low[4];
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const float4 four = from[w];
+    float a = four.x + four.y, b = four.z + four.w;
+    high[w] = TakePair(a, b);
+    low[w] = TakePair(a, b);
+  }
+  auto* const to = reinterpret_cast<uint4*>(x.group_sums) + 2 * i;
+  to[0] = make_uint4(high[0], high[1], high[2], high[3]);
+  to[1] = make_uint4(low[0], low[1], low[2], low[3]);
+}
+
+}  // namespace
+
+cudaError_t LaunchGroupSums(const TermRows& x, int64_t rows, const cuda::LaunchQueue& queue) {
+  if (x.group_sums == nullptr || rows <= 0) return cudaErrorInvalidValue;
+  const int64_t count = rows * (x.stride / 256);
+  return cuda::Launch(queue, {.name = "group sums", .bytes = static_cast<uint64_t>(count) * 96},
+                      {.grid = dim3(static_cast<unsigned>((count + kSumThreads - 1) / kSumThreads)),
+                       .block = dim3(kSumThreads),
+                       .overlap = true},
+                      GroupSumsKernel, x, count);
+}
 
 cudaError_t ChoosePromptMath(PromptDevice* device) {
   int id = 0, major = 0, minor = 0, multiprocessors = 0;

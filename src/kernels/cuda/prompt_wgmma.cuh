@@ -24,11 +24,11 @@ __device__ __forceinline__ void MultiplyItem(const PromptProduct& p, Multiplier<
                                              Shared<Format>* shared, const int32_t* routes) {
   float acc[kN / 2] = {};
   m->template Sum<kN>(acc);
-  SharedSums& share = shared->share[threadIdx.x / 128 - 1];
+  uint8_t* const share = shared->share[threadIdx.x / 128 - 1];
   if (p.activates) {
     StoreActivations<kN>(p, item, share, acc);
   } else {
-    StoreResults<kN>(p, item, share, routes, acc);
+    StoreResults<kN>(p, item, routes, acc);
   }
 }
 
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, 1) WgmmaKernel(const __grid_constant
       reinterpret_cast<Shared<Format>*>(dynamic + (behind == 0 ? 0 : kWgmmaPatternBytes - static_cast<int>(behind)));
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
-    for (int s = 0; s < kRowStages; ++s) {
+    for (int s = 0; s < Stages<Format>::kRows; ++s) {
       InitBarrier(&shared->rows_full[s], kRowWarps * 32);
       InitBarrier(&shared->rows_empty[s], kMultiplierWarps);
     }
@@ -105,6 +105,10 @@ cudaError_t LaunchAs(const PromptProduct& p, const cuda::LaunchQueue& queue) {
   const cudaError_t error =
       cudaFuncSetAttribute(WgmmaKernel<Format>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
+  if constexpr (Format::kMins) {
+    const cudaError_t summed = LaunchGroupSums(p.x, p.tiles != nullptr && !p.gathers ? p.rows * p.used : p.rows, queue);
+    if (summed != cudaSuccess) return summed;
+  }
   PromptProduct own = p;
   if (p.tiles == nullptr) own.tile_rows = WgmmaTileRows(p.rows, Blocks(p), p.device.multiprocessors);
   const int64_t tiles = p.tiles != nullptr ? p.max_tiles : (p.rows + own.tile_rows - 1) / own.tile_rows;

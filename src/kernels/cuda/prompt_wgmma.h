@@ -24,6 +24,9 @@ int32_t WgmmaTileRows(int32_t rows, int32_t blocks, int32_t multiprocessors);
 // Matrices in tiles; of one format, if there are two. cudaErrorInvalidValue for tiles without a kernel.
 cudaError_t LaunchWgmmaProduct(const PromptProduct& p, const cuda::LaunchQueue& queue);
 
+// Sums of 32 elements of each row as two bf16 terms: x.group_sums of x.sums, what formats with minima read.
+cudaError_t LaunchGroupSums(const TermRows& x, int64_t rows, const cuda::LaunchQueue& queue);
+
 namespace prompt_wgmma {
 // Each in a source of its own, which the build makes.
 template <typename Format>

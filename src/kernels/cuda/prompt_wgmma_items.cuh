@@ -18,9 +18,8 @@ constexpr int kMultiplierWarps = 4 * kMultipliers;
 constexpr int kThreads = 128 * (1 + kMultipliers);
 constexpr int kTilesAtOnce = kMultiplierWarps;  // of weights: of one matrix, or half of gate and half of up
 constexpr int kRowColumns = 64;                 // of a stage of rows: one row of the tensor cores' pattern
-constexpr int kRowStages = 5;
 constexpr int kRowStageBytes = kWgmmaMaxRows * kWgmmaRowBytes;
-constexpr int kSumStageBytes = kWgmmaMaxRows * 16;  // four sums a row
+constexpr int kSumPlaneBytes = kWgmmaMaxRows * 16;  // of 256 columns: eight sums a row
 
 __host__ __device__ inline int BlockTiles(const PromptProduct& p) {
   return p.activates ? kTilesAtOnce / 2 : kTilesAtOnce;
@@ -78,30 +77,32 @@ struct Stages {
   static constexpr int kGroups = kChunks * Format::kGroups;
   static constexpr int kPieceBytes = kChunks * kChunkBytes;  // of a tile
   static constexpr int kBytes = kTilesAtOnce * kPieceBytes;
-  static constexpr int kCount = 65536 / kBytes < 2 ? 2 : 65536 / kBytes > 8 ? 8 : 65536 / kBytes;
+  static constexpr int kRoom = 40960;
+  static constexpr int kCount = kRoom / kBytes < 2 ? 2 : kRoom / kBytes > 8 ? 8 : kRoom / kBytes;
+  static constexpr int kRows = kCount * kBytes > 49152 ? 5 : 6;             // stages of rows
   static constexpr int kRowsPerStage = kGroups * kTermGroup / kRowColumns;  // stages of rows for one of weights
-  static_assert(kGroups % 2 == 0);
+  static_assert(kGroups % 2 == 0 && (!Format::kMins || (kChunks == 1 && kGroups == 8)));
   static __device__ __forceinline__ int Of(const DeviceMatrix& w) { return (w.chunks + kChunks - 1) / kChunks; }
 };
 
 // Of a warpgroup: 64 columns of one matrix, or 32 of gate and of up.
-constexpr int kShareRows = 32;  // whose sums are shared at once
+constexpr int kShareRows = 32;  // whose sums are taken at once
 constexpr int kShareColumns = kTilesAtOnce / kMultipliers * kTileRows;
-constexpr int kShareStride =
-    kShareColumns * sizeof(float) + 16;  // of one row: neither stores nor loads meet in the banks
+constexpr int kShareStride = kShareColumns / 2 * 2 + 16;  // activations of one row, so that few meet in the banks
+constexpr int kShareBytes = kWgmmaMaxRows * kShareStride;
 
 // The barriers of some warps (SyncSome).
 constexpr int kGroupBarrier = 1;  // and one more, for each warpgroup that multiplies
 
 template <typename Format>
 struct Shared {
-  uint8_t rows[kRowStages][kRowStageBytes];  // at a multiple of 1024
+  uint8_t rows[Stages<Format>::kRows][kRowStageBytes];  // at a multiple of 1024
   uint8_t weights[Stages<Format>::kCount][Stages<Format>::kBytes];
-  uint8_t sums[Format::kMins ? kRowStages : 1][Format::kMins ? kSumStageBytes : 16];
-  uint8_t share[kMultipliers][kShareRows][kShareStride];
+  uint8_t sums[2][2][Format::kMins ? kSumPlaneBytes : 16];  // of these 256 columns and the last ones: two terms
+  alignas(16) uint8_t share[kMultipliers][kShareBytes];
   int32_t routes[kMultipliers][2][kWgmmaMaxRows];  // of this item and the last one
   Item items[Stages<Format>::kCount];              // that begin with the stage
-  uint64_t rows_full[kRowStages], rows_empty[kRowStages];
+  uint64_t rows_full[Stages<Format>::kRows], rows_empty[Stages<Format>::kRows];
   uint64_t weights_full[Stages<Format>::kCount], weights_empty[Stages<Format>::kCount];
   typename Format::Tables tables;
 };
@@ -132,7 +133,8 @@ __device__ __forceinline__ void FetchRows(const PromptProduct& p, Shared<Format>
   const int stages = Stages<Format>::Of(p.w) * Stages<Format>::kRowsPerStage;
   const uint32_t row_pieces = static_cast<uint32_t>(p.x.stride) / 8;
   const auto at = static_cast<uint32_t>(first * kWgmmaRowBytes + SwizzledPiece(piece, first) * 16);
-  Ring<kRowStages> ring;
+  Ring<Stages<Format>::kRows> ring;
+  int sums_at = 0;
   Items items(p);
   for (Item item; items.Next(&item);) {
     auto source = [&](int n) {
@@ -149,14 +151,14 @@ __device__ __forceinline__ void FetchRows(const PromptProduct& p, Shared<Format>
 #pragma unroll
       for (int i = 0; i < kOwnSums; ++i) {
         const int n = thread + kRowThreads * i;
-        sums_from[i] = n < item.group.count ? source(n) * (row_pieces / 8) : 0;
+        sums_from[i] = n < item.group.count ? source(n) * (row_pieces / 16) : 0;
       }
     }
     const int own = (item.group.count - first + kAtOnce - 1) / kAtOnce;
     const auto* x = reinterpret_cast<const uint4*>(p.x.data) + piece;
-    const auto* sums = reinterpret_cast<const uint4*>(p.x.sums);
+    const auto* sums = reinterpret_cast<const uint4*>(p.x.group_sums);
 #pragma unroll 1
-    for (int left = stages; left > 0; --left) {
+    for (int s = 0; s < stages; ++s) {
       AwaitPhase(&shared->rows_empty[ring.stage], ring.parity ^ 1);
       const uint32_t to = SharedAddress(shared->rows[ring.stage]) + at, other = to ^ 64;
 #pragma unroll
@@ -166,21 +168,29 @@ __device__ __forceinline__ void FetchRows(const PromptProduct& p, Shared<Format>
         CopyAsync16(other + i * kAtOnce * kWgmmaRowBytes, x + to_other, from[i]);
       }
       if constexpr (Format::kMins) {
+        // With the last rows of 256 columns. So few stages are under way that the sums before the last ones have been
+        // multiplied.
+        static_assert(Stages<Format>::kRows <= Stages<Format>::kRowsPerStage + 3);
+        if (s % Stages<Format>::kRowsPerStage == Stages<Format>::kRowsPerStage - 1) {
 #pragma unroll
-        for (int i = 0; i < kOwnSums; ++i) {
-          const int n = thread + kRowThreads * i;
-          if (n < item.group.count) CopyAsync16(SharedAddress(shared->sums[ring.stage]) + n * 16, sums, sums_from[i]);
+          for (int i = 0; i < kOwnSums; ++i) {
+            const int n = thread + kRowThreads * i;
+            if (n >= item.group.count) break;
+            CopyAsync16(SharedAddress(shared->sums[sums_at][0]) + n * 16, sums, sums_from[i]);
+            CopyAsync16(SharedAddress(shared->sums[sums_at][1]) + n * 16, sums + 1, sums_from[i]);
+          }
+          sums += 2;
+          sums_at ^= 1;
         }
       }
       ArriveWithCopies(&shared->rows_full[ring.stage]);
       ring.Advance();
       x += kRowColumns / 8;
-      sums += 1;
     }
   }
   // All copies are through before their threads end.
 #pragma unroll 1
-  for (int s = 0; s < kRowStages; ++s) {
+  for (int s = 0; s < Stages<Format>::kRows; ++s) {
     AwaitPhase(&shared->rows_empty[ring.stage], ring.parity ^ 1);
     ring.Advance();
   }

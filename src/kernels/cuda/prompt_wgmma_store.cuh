@@ -1,5 +1,4 @@
-// What becomes of the sums of prompt_wgmma.cuh: some rows at a time they go through shared memory, so that stores are
-// whole lines and there is one copy of the code behind them.
+// What becomes of the sums of prompt_wgmma.cuh, some rows at a time, so that there is one copy of the code behind them.
 #pragma once
 
 #include "kernels/cuda/activation.cuh"
@@ -10,129 +9,115 @@ namespace bellhop::kernels {
 namespace prompt_wgmma {
 
 using prompt_gemm::Of;
-using SharedSums = uint8_t[kShareRows][kShareStride];
 
-// A lane's sums of kShareRows rows from `first` on; give: of row n, of two rows of eight (r) the place and the sum.
-template <int kN, typename Give>
-__device__ __forceinline__ void ShareSums(int first, const float (&acc)[kN / 2], const Give& give) {
+// A lane's sums of kShareRows rows from `first` on: some[4 * j + i] as acc is, j the eight rows.
+template <int kN>
+__device__ __forceinline__ void TakeRows(int first, const float (&acc)[kN / 2], float (&some)[kShareRows / 2]) {
 #pragma unroll
   for (int from = 0; from < kN; from += kShareRows) {
     if (first != from) continue;
 #pragma unroll
-    for (int j = from / 8; j < (from + kShareRows) / 8 && j < kN / 8; ++j) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        give(8 * j - from + 2 * static_cast<int>(threadIdx.x % 4) + c, acc[4 * j + c], acc[4 * j + 2 + c]);
-      }
-    }
+    for (int i = 0; i < kShareRows / 2; ++i) some[i] = from / 2 + i < kN / 2 ? acc[from / 2 + i] : 0.0f;
   }
 }
 
-// Results of one matrix, each warpgroup by itself: a column a thread, two rows at once. routes: of the rows.
+// Results of one matrix, as they lie in registers: what eight lanes store is a whole sector of 32 bytes, nobody waits
+// for anybody, and the next item begins while stores are on their way. routes: of the rows.
 template <int kN>
-__device__ __forceinline__ void StoreResults(const PromptProduct& p, const Item& item, SharedSums& share,
-                                             const int32_t* routes, const float (&acc)[kN / 2]) {
-  constexpr int kColumns = kShareColumns, kAtOnce = 128 / kColumns, kUnroll = 8;
-  const int thread = static_cast<int>(threadIdx.x) % 128, group = static_cast<int>(threadIdx.x) / 128 - 1;
-  const int mine = thread / 32 * kTileRows + thread % 32 / 4, own = thread % kColumns;
-  const int column = (item.block * kMultipliers + group) * kColumns + own;
-  const bool exists = column < p.w.rows;
+__device__ __forceinline__ void StoreResults(const PromptProduct& p, const Item& item, const int32_t* routes,
+                                             const float (&acc)[kN / 2]) {
+  const int group = static_cast<int>(threadIdx.x) / 128 - 1, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int column = (item.block * kMultipliers + group) * kShareColumns + warp * kTileRows + lane / 4;
   const float scale = p.w.scale * Of(p.w_factor, item.group.expert, 1);
-  const float bias = exists ? Of(p.w_bias, int64_t{item.group.expert} * p.w.rows + column, 0) : 0;
-  if (p.scatters) AwaitCopies<0>();
+  const bool exists[2] = {column < p.w.rows, column + 8 < p.w.rows};
+  float bias[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    bias[i] = exists[i] ? Of(p.w_bias, int64_t{item.group.expert} * p.w.rows + column + 8 * i, 0) : 0;
+  }
+  if (p.scatters) {
+    AwaitCopies<0>();
+    SyncSome<128>(kGroupBarrier + group);
+  }
 #pragma unroll 1
   for (int first = 0; first < item.group.count; first += kShareRows) {
-    ShareSums<kN>(first, acc, [&](int n, float low, float high) {
-      auto* const to = reinterpret_cast<float*>(share[n]) + mine;
-      to[0] = low;
-      to[8] = high;
-    });
-    SyncSome<128>(kGroupBarrier + group);
-    const int count = item.group.count - first < kShareRows ? item.group.count - first : kShareRows;
-#pragma unroll 1
-    for (int base = thread / kColumns; exists && base < count; base += kAtOnce * kUnroll) {
-      float* to[kUnroll];
-      float value[kUnroll];
+    float some[kShareRows / 2];
+    TakeRows<kN>(first, acc, some);
 #pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
-        const int n = base + kAtOnce * i;
-        to[i] = nullptr;
-        if (n >= count) continue;
-        const int row = p.scatters ? routes[first + n] : item.group.first + first + n;
-        to[i] = p.y + row * p.y_stride + column;
-        value[i] = reinterpret_cast<const float*>(share[n])[own] * scale + bias;
-        if (p.adds) value[i] = *to[i] + p.port_scale * (value[i] * Of(p.row_factors, row, 1));
-      }
+    for (int i = 0; i < kShareRows / 4; ++i) {
+      const int n = first + i / 2 * 8 + 2 * (lane % 4) + i % 2;
+      if (n >= item.group.count) continue;
+      const int row = p.scatters ? routes[n] : item.group.first + n;
+      float* const to = p.y + row * p.y_stride + column;
+      const float factor = p.adds ? Of(p.row_factors, row, 1) : 1.0f;
 #pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
-        if (to[i] != nullptr) *to[i] = value[i];
+      for (int half = 0; half < 2; ++half) {
+        const float value = some[i / 2 * 4 + 2 * half + i % 2] * scale + bias[half];
+        if (!exists[half]) continue;
+        if (p.adds) {
+          atomicAdd(to + 8 * half, p.port_scale * (value * factor));  // once: without looking at what is there
+        } else {
+          to[8 * half] = value;
+        }
       }
     }
-    SyncSome<128>(kGroupBarrier + group);
   }
 }
 
-// Activations of some rows whose sums a warpgroup shares: eight threads a row, two columns of each sixteen a thread.
-__device__ __forceinline__ void ActivateRows(const PromptProduct& p, const Item& item, const SharedSums& share,
-                                             int first) {
-  constexpr int kAtOnce = 128 / 8;
-  static_assert(kShareRows % kAtOnce == 0);
-  const int thread = static_cast<int>(threadIdx.x) % 128, group = static_cast<int>(threadIdx.x) / 128 - 1;
-  const int in_row = thread % 8;
-  const float gate_scale = p.w.scale * Of(p.w_factor, item.group.expert, 1);
-  const float up_scale = p.up.scale * Of(p.up_factor, item.group.expert, 1);
-  const bool biased = p.w_bias != nullptr || p.up_bias != nullptr;
-  const int left = item.group.count - first;
-#pragma unroll 1
-  for (int tile = 0; tile < kShareColumns / 2 / kTileRows; ++tile) {
-    const int in_group = tile * kTileRows + 2 * in_row;
-    const int column = (item.block * kMultipliers + group) * (kShareColumns / 2) + in_group;
-    if (column / kTileRows >= p.w.tiles()) break;
-    float gate_bias[2] = {}, up_bias[2] = {};
-    if (biased) {
+// Sixteen activations of a row and their sum, a thread: those of a warpgroup's two tiles.
+__device__ __forceinline__ void StoreActivationTiles(const PromptProduct& p, const Item& item, const uint8_t* share,
+                                                     int first_column) {
+  const int thread = static_cast<int>(threadIdx.x) % 128, end = p.w.tiles() * kTileRows;
+#pragma unroll 2
+  for (int i = thread; i < 2 * item.group.count; i += 128) {
+    const int n = i / 2, column = first_column + i % 2 * kTileRows;
+    if (column >= end) continue;
+    const auto* const from = reinterpret_cast<const uint4*>(share + n * kShareStride + i % 2 * 2 * kTileRows);
+    const uint4 low = from[0], high = from[1];
+    float sum = 0;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (column + i >= p.w.rows) continue;
-        const int64_t at = int64_t{item.group.expert} * p.w.rows + column + i;
-        gate_bias[i] = Of(p.w_bias, at, 0);
-        up_bias[i] = Of(p.up_bias, at, 0);
-      }
+    for (int w = 0; w < 8; ++w) {
+      const __nv_bfloat162 pair = Pair(w < 4 ? Word(low, w) : Word(high, w - 4));
+      sum += __bfloat162float(pair.x) + __bfloat162float(pair.y);
     }
-    const bool exists[2] = {column < p.w.rows, column + 1 < p.w.rows};
-    const int to = PromptPosition(column);
-#pragma unroll
-    for (int base = 0; base < kShareRows; base += kAtOnce) {
-      const int n = base + thread / 8;
-      const float4 sums = *reinterpret_cast<const float4*>(share[n] + in_group * sizeof(float2));
-      const float a = ActivateFast(p, sums.x * gate_scale + gate_bias[0], sums.y * up_scale + up_bias[0]);
-      const float b = ActivateFast(p, sums.z * gate_scale + gate_bias[1], sums.w * up_scale + up_bias[1]);
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(exists[0] ? a : 0, exists[1] ? b : 0);
-      float sum = __bfloat162float(pair.x) + __bfloat162float(pair.y);
-#pragma unroll
-      for (int step = 1; step < 8; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-      if (n >= left) continue;
-      const int64_t row = static_cast<int64_t>(item.group.first + first + n) * p.hidden.stride;
-      *reinterpret_cast<uint32_t*>(p.hidden.data + row + to) = Bits(pair);
-      if (in_row == 0) p.hidden.sums[(row + column) / 16] = sum;
-    }
+    const int64_t row = static_cast<int64_t>(item.group.first + n) * p.hidden.stride;
+    auto* const to = reinterpret_cast<uint4*>(p.hidden.data + row + column);
+    to[0] = low;
+    to[1] = high;
+    p.hidden.sums[(row + column) / 16] = sum;
   }
 }
 
 // A lane has a row of gate and the same of up; a warp half a tile, a warpgroup two tiles. Behind the last tile: zeros.
 template <int kN>
-__device__ __forceinline__ void StoreActivations(const PromptProduct& p, const Item& item, SharedSums& share,
+__device__ __forceinline__ void StoreActivations(const PromptProduct& p, const Item& item, uint8_t* share,
                                                  const float (&acc)[kN / 2]) {
   const int thread = static_cast<int>(threadIdx.x) % 128, group = static_cast<int>(threadIdx.x) / 128 - 1;
-  const int column = thread / 32 * 8 + thread % 32 / 4;
+  const int own = thread / 32 * 8 + thread % 32 / 4;
+  const int first_column = (item.block * kMultipliers + group) * (kShareColumns / 2), column = first_column + own;
+  const bool exists = column < p.w.rows;
+  const int64_t at = int64_t{item.group.expert} * p.w.rows + column;
+  const float gate_scale = p.w.scale * Of(p.w_factor, item.group.expert, 1);
+  const float up_scale = p.up.scale * Of(p.up_factor, item.group.expert, 1);
+  const float gate_bias = exists ? Of(p.w_bias, at, 0) : 0, up_bias = exists ? Of(p.up_bias, at, 0) : 0;
+  uint8_t* const to = share + 2 * (thread % 4) * kShareStride + 2 * PromptPosition(own);
+  // The last item's have been read.
+  SyncSome<128>(kGroupBarrier + group);
 #pragma unroll 1
   for (int first = 0; first < item.group.count; first += kShareRows) {
-    ShareSums<kN>(first, acc, [&](int n, float gate, float up) {
-      reinterpret_cast<float2*>(share[n])[column] = make_float2(gate, up);
-    });
-    SyncSome<128>(kGroupBarrier + group);
-    ActivateRows(p, item, share, first);
-    SyncSome<128>(kGroupBarrier + group);
+    float some[kShareRows / 2];
+    TakeRows<kN>(first, acc, some);
+#pragma unroll
+    for (int i = 0; i < kShareRows / 4; ++i) {
+      const int row = i / 2 * 8 + i % 2;
+      const float gate = some[i / 2 * 4 + i % 2], up = some[i / 2 * 4 + 2 + i % 2];
+      const float h = ActivateFast(p, gate * gate_scale + gate_bias, up * up_scale + up_bias);
+      *reinterpret_cast<__nv_bfloat16*>(to + (first + row) * kShareStride) = __float2bfloat16_rn(exists ? h : 0);
+    }
   }
+  SyncSome<128>(kGroupBarrier + group);
+  StoreActivationTiles(p, item, share, first_column);
   if (group > 0 || item.block + 1 < Blocks(p)) return;
   const int end = p.w.tiles() * kTileRows, count = p.hidden.stride - end;
   for (int i = thread; i < item.group.count * count; i += 128) {

@@ -9,16 +9,16 @@ namespace bellhop::kernels {
 namespace prompt_wgmma {
 
 // The rows of an item in parts of one size, each the n of one product. Sums take kN / 2 registers and those of two or
-// three parts; where minima are subtracted there is room for smaller ones. ptxas does not manage parts of two sizes.
+// three parts; minima need some too. ptxas does not manage parts of two sizes.
 template <int kRows, bool kMins>
 struct Parts {
   static constexpr int kN = kRows;
-  static constexpr int kSize = kN <= 64                            ? kN
-                               : kMins && (kN == 160 || kN == 192) ? 32
-                               : kN == 128                         ? 64
-                               : kN == 160                         ? 40
-                               : kN == 168                         ? 56
-                                                                   : 48;
+  static constexpr int kSize = kN <= 64             ? kN
+                               : kMins && kN == 192 ? 32
+                               : kN == 128          ? 64
+                               : kN == 160          ? 40
+                               : kN == 168          ? 56
+                                                    : 48;
   static constexpr int kCount = kN / kSize;
   static_assert(kN % kSize == 0);
 };
@@ -80,6 +80,38 @@ class Multiplier {
 
   static __device__ __forceinline__ bool First() { return threadIdx.x % 32 == 0; }
 
+  // Minima of a chunk's eight groups times the sums of x over each, which are two terms: one product, whose result is
+  // scaled and added as those of a group are.
+  struct MinFragment {
+    uint32_t a[2];
+    float scale[2];
+  };
+  __device__ __forceinline__ void DecodeMins(const typename Format::Chunk& chunk, int lane) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      mins_.a[r] = MinPair(chunk, r, lane % 4, &mins_.scale[r]);
+      mins_.scale[r] = -mins_.scale[r];
+    }
+  }
+  template <int kSize>
+  __device__ __forceinline__ void MultiplyMins(float* d, int first_row) {
+    const uint32_t a[4] = {mins_.a[0], mins_.a[1], mins_.a[0], mins_.a[1]};
+    WgmmaFence();
+    WgmmaBf16<kSize>(d, a, WgmmaPlanes(SharedAddress(shared_->sums[sums_at_][0]) + first_row * 16, kSumPlaneBytes),
+                     false);
+    WgmmaCommit();
+  }
+  // acc += scale * d, of rows from kFirst on.
+  template <int kFirst, int kSize, int kN>
+  static __device__ __forceinline__ void AddScaled(const float (&scale)[2], float* d, float (&acc)[kN]) {
+    WgmmaTake<kSize / 2>(d);
+#pragma unroll
+    for (int i = 0; i < kSize / 2; ++i) {
+      float& sum = acc[kFirst / 2 + i];
+      sum = __fmaf_rn(scale[i / 2 % 2], d[i], sum);
+    }
+  }
+
   // Group u of the stage. Rows g and g + 8 of the warp's sums are those of one tile, or a row of gate and the same of
   // up. What a group needs is loaded with it, because registers are what the loop lacks.
   __device__ __forceinline__ void Decode(int stage, int u, Fragment* f) {
@@ -93,12 +125,14 @@ class Multiplier {
     // A stage's last chunks need not exist.
     if (S::kChunks > 1 && stage * S::kChunks + chunk >= chunks_) *f = {};
     if (u + 1 < S::kGroups) return;
+    if constexpr (Format::kMins) DecodeMins(loaded, lane);
     __syncwarp();
     if (First()) ArriveAt(&shared_->weights_empty[weights_.stage]);
     weights_.Advance();
   }
 
-  // The stage of the rows of the columns that come next. Tensor cores see them after ShowToTensorCores.
+  // The stage of the rows of the columns that come next. Tensor cores see them after ShowToTensorCores: made by each
+  // warpgroup when it needs it, this also keeps the two from doing the same at the same time.
   __device__ __forceinline__ int AwaitStage() {
     const int stage = rows_.stage;
     AwaitPhase(&shared_->rows_full[stage], rows_.parity);
@@ -114,7 +148,6 @@ class Multiplier {
     return RowsOf(taken_);
   }
   __device__ __forceinline__ void GiveBackRows(int stage) {
-    if constexpr (Format::kMins) __syncwarp();
     if (First()) ArriveAt(&shared_->rows_empty[stage]);
   }
   // Of group u, half of it, and a part of the rows.
@@ -138,16 +171,18 @@ class Multiplier {
     auto take = [&](int u, int step, auto pending) {
       WgmmaAwait<decltype(pending)::value>();
       ForPart<P>(step % P::kCount, [&](auto part, auto size) {
-        float* const d = sums[(u * kSteps + step) % 2];
-        WgmmaTake<size / 2>(d);
-        const auto& scale = f[u % 2].scale[step / P::kCount];
-#pragma unroll
-        for (int i = 0; i < size / 2; ++i) {
-          float& sum = acc[part * P::kSize / 2 + i];
-          sum = __fmaf_rn(scale[i / 2 % 2], d[i], sum);
-        }
+        AddScaled<part * P::kSize, size>(f[u % 2].scale[step / P::kCount], sums[(u * kSteps + step) % 2], acc);
       });
     };
+    // The same of minima: the last steps of a stage.
+    auto take_mins = [&](int step, auto pending) {
+      WgmmaAwait<decltype(pending)::value>();
+      ForPart<P>(step, [&](auto part, auto size) {
+        AddScaled<part * P::kSize, size>(mins_.scale, sums[(S::kGroups * kSteps + step) % 2], acc);
+      });
+    };
+    using OnePending = std::integral_constant<int, 1>;
+    using NonePending = std::integral_constant<int, 0>;
     for (int stage = 0; stage < stages_; ++stage) {
 #pragma unroll
       for (int u = 0; u < S::kGroups; ++u) {
@@ -164,12 +199,10 @@ class Multiplier {
             WgmmaCommit();
           });
           if (step > 0) {
-            take(u, step - 1, std::integral_constant<int, 1>());
+            take(u, step - 1, OnePending());
           } else if (u > 0) {
-            take(u - 1, kSteps - 1, std::integral_constant<int, 1>());
+            take(u - 1, kSteps - 1, OnePending());
           }
-          // Behind the sums of the group before, before those of this one, however many parts there are.
-          if constexpr (Format::kMins) SubtractMins<kN, P::kSize>(taken_, f[u % 2], u, step * P::kSize, acc);
           if (step == 0) {
             if (u % 2 == 0 && u > 0) GiveBackRows(held_);
             // Into the registers of the group before, which is through.
@@ -183,7 +216,23 @@ class Multiplier {
           if (u % 2 == 1 && step == kSteps - 1 && (u + 1 < S::kGroups || stage + 1 < stages_)) rows = AwaitRows();
         }
       }
-      take(S::kGroups - 1, kSteps - 1, std::integral_constant<int, 0>());
+      if constexpr (Format::kMins) {
+#pragma unroll
+        for (int step = 0; step < P::kCount; ++step) {
+          ForPart<P>(step, [&](auto part, auto size) {
+            MultiplyMins<size>(sums[(S::kGroups * kSteps + step) % 2], part * P::kSize);
+          });
+          if (step > 0) {
+            take_mins(step - 1, OnePending());
+          } else {
+            take(S::kGroups - 1, kSteps - 1, OnePending());
+          }
+        }
+        take_mins(P::kCount - 1, NonePending());
+        sums_at_ ^= 1;
+      } else {
+        take(S::kGroups - 1, kSteps - 1, NonePending());
+      }
       GiveBackRows(stage + 1 < stages_ ? held_ : taken_);
     }
   }
@@ -217,13 +266,15 @@ class Multiplier {
         }
         ForGroup<kBurst>([&](auto i) {
           WgmmaAwait<kBurst - 1 - i>();
-          if constexpr (Format::kMins) SubtractMins<kN, kN>(held[i / 2], f[i], i, 0, acc);
 #pragma unroll
-          for (int half = 0; half < kHalves; ++half) {
-            float* const d = sums[i][half];
-            WgmmaTake<kN / 2>(d);
-#pragma unroll
-            for (int n = 0; n < kN / 2; ++n) acc[n] = __fmaf_rn(f[i].scale[half][n / 2 % 2], d[n], acc[n]);
+          for (int half = 0; half < kHalves; ++half) AddScaled<0, kN>(f[i].scale[half], sums[i][half], acc);
+          if constexpr (Format::kMins && i + 1 == kBurst) {
+            if (first + kBurst == S::kGroups) {
+              MultiplyMins<kN>(sums[0][0], 0);
+              WgmmaAwait<0>();
+              AddScaled<0, kN>(mins_.scale, sums[0][0], acc);
+              sums_at_ ^= 1;
+            }
           }
           if (i % 2 == 1) GiveBackRows(held[i / 2]);
         });
@@ -236,26 +287,6 @@ class Multiplier {
     if constexpr (kAt < kCount) {
       f(std::integral_constant<int, kAt>());
       ForGroup<kCount, kAt + 1>(f);
-    }
-  }
-
-  // Minima times the sums of the columns, of some of the rows.
-  template <int kN, int kCount>
-  __device__ __forceinline__ void SubtractMins(int stage, const Fragment& f, int u, int first, float (&acc)[kN / 2]) {
-    const auto* const sums = reinterpret_cast<const float2*>(shared_->sums[stage]) +
-                             (first + 2 * (static_cast<int>(threadIdx.x % 4))) * 2 + u % 2;
-#pragma unroll
-    for (int j = 0; j < kCount / 8; ++j) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const float2 halves = sums[(8 * j + c) * 2];
-        const float sum = halves.x + halves.y;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          float& to = acc[first / 2 + 4 * j + 2 * r + c];
-          to = __fmaf_rn(-f.min[r], sum, to);
-        }
-      }
     }
   }
 
@@ -303,8 +334,10 @@ class Multiplier {
   const int chunks_, stages_;
   int own_, to_other_, half_, other_half_;  // a row of the warp's weights in a stage, and the other one
   Ring<S::kCount> weights_;
-  Ring<kRowStages> rows_;
+  Ring<S::kRows> rows_;
   int taken_ = 0, held_ = 0;  // stages of rows: the last one, the one before
+  MinFragment mins_;          // of a stage's chunk, from its last group on
+  int sums_at_ = 0;
 };
 
 }  // namespace prompt_wgmma

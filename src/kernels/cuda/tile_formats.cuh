@@ -195,6 +195,17 @@ struct TileQ4K : TileLoads<TileQ4K> {
   }
 };
 
+// Minima of a row's eight groups of Q4_K as exact bf16 integers: those of groups 2 * t and 2 * t + 1, and their factor.
+__device__ __forceinline__ uint32_t MinPair(const TileQ4K::Chunk& c, int r, int t, float* factor) {
+  const uint4& h = c.header[r];
+  const int at = t % 2 * 16;
+  const uint32_t z = h.z >> at, w = h.w >> at;
+  const uint32_t bytes = t < 2 ? z & 0x3F3Fu : (w >> 4 & 0x0F0Fu) | (z >> 2 & 0x3030u);
+  *factor = HalfBits(h.x >> 16);
+  const __nv_bfloat162 zero = __floats2bfloat162_rn(128.0f, 128.0f);
+  return Bits(__hsub2(Pair(__byte_perm(bytes, 0, 0x4140) | 0x43004300u), zero));
+}
+
 struct TileQ6K : TileLoads<TileQ6K> {
   static constexpr quant::WeightFormat kFormat = quant::WeightFormat::kQ6K;
   static constexpr int kGroups = 8, kTerms = 1;

@@ -20,6 +20,11 @@ constexpr uint64_t WgmmaRows(uint32_t shared_address, int columns = 0) {
   return uint64_t{1} << 62 | uint64_t{kWgmmaPatternBytes >> 4} << 32 | uint64_t{1} << 16 |
          ((shared_address + static_cast<uint32_t>(columns)) & 0x3FFFFu) >> 4;
 }
+// Rows of 16 columns as two planes: eight columns of all rows, 16 bytes each, then the other eight, plane_bytes further
+// (a multiple of 16). shared_address: of a row of the first plane, a multiple of 16.
+constexpr uint64_t WgmmaPlanes(uint32_t shared_address, int plane_bytes) {
+  return uint64_t{128 >> 4} << 32 | static_cast<uint64_t>(plane_bytes >> 4) << 16 | (shared_address & 0x3FFFFu) >> 4;
+}
 // The same rows or their neighbours, so many bytes further.
 constexpr uint64_t WgmmaFurther(uint64_t rows, int bytes) { return rows + static_cast<uint64_t>(bytes >> 4); }
 

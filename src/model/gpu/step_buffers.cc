@@ -51,7 +51,9 @@ kernels::TermRows TakeTerms(DeviceArena* arena, int64_t rows, int64_t cols, int3
   t.stride = Padded(cols);
   t.terms = terms;
   t.data = arena->Take<uint16_t>(static_cast<uint64_t>(rows * terms * t.stride));
-  t.sums = arena->Take<float>(static_cast<uint64_t>(rows * (t.stride / 16)));
+  const auto sums = static_cast<uint64_t>(rows * (t.stride / 16));
+  t.sums = arena->Take<float>(sums);
+  if (terms == 1) t.group_sums = arena->Take<uint16_t>(sums);
   return t;
 }
 
