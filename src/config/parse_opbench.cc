@@ -34,17 +34,19 @@ void AddOpbenchLayer(CommandSpec* command, OpbenchOptions* o) {
              Value("rotate", {}, "SIZE", "Weights of different calls do not repeat within SIZE",
                    ByteSizeSetter(&o->rotate_bytes), "2GiB"),
          });
-  Append(command, "Layer, --device cuda",
-         {
-             Value("layers", {}, "N", "Layers with weights of their own, which take turns",
-                   IntegerSetter(&o->layers, 1, 1024), fmt::format("{}", o->layers)),
-             List("mode", {}, "NAME,...",
-                  "Where experts are: resident; off_all: in slots of an offloaded bank; off_cpu, off_gpu: a part of "
-                  "them, the CPU computes the others or the GPU reads them over PCIe",
-                  NameListSetter(&o->modes, {"resident", "off_all", "off_cpu", "off_gpu"}), o->modes.front()),
-             List("hit-rate", {}, "PERCENT,...", "Routes to experts in slots, of off_cpu and off_gpu",
-                  PercentListSetter(&o->hit_rates), fmt::format("{}", o->hit_rates.front())),
-         });
+  Append(
+      command, "Layer, --device cuda",
+      {
+          Value("layers", {}, "N", "Layers with weights of their own, which take turns",
+                IntegerSetter(&o->layers, 1, 1024), fmt::format("{}", o->layers)),
+          List("mode", {}, "NAME,...",
+               "Where experts are: resident; off_all: in slots of an offloaded bank; off_cpu, off_gpu: a part of "
+               "them, the CPU computes the others or the GPU reads them over PCIe; off_ring: a part, the CPU answers "
+               "at once",
+               NameListSetter(&o->modes, {"resident", "off_all", "off_cpu", "off_gpu", "off_ring"}), o->modes.front()),
+          List("hit-rate", {}, "PERCENT,...", "Routes to experts in slots, of off_cpu, off_gpu and off_ring",
+               PercentListSetter(&o->hit_rates), fmt::format("{}", o->hit_rates.front())),
+      });
 }
 
 void AddOpbenchCases(CommandSpec* command, OpbenchOptions* o) {

@@ -1,5 +1,6 @@
 #include "cuda/doorbell_channel.h"
 
+#include <cstring>
 #include <new>
 
 #include "base/units.h"
@@ -10,7 +11,7 @@ namespace {
 constexpr uint64_t kLineFloats = kSignalLineBytes / sizeof(float);
 
 struct Offsets {
-  uint64_t ids, weights, x, y, end;
+  uint64_t ids, weights, x, sums, end;
 };
 
 // Each part begins on a line of its own.
@@ -22,10 +23,11 @@ Result<Offsets> Layout(const DoorbellShape& shape) {
         shape.rows, shape.used, shape.hidden, kDoorbellMaxRows);
   }
   const auto rows = static_cast<uint64_t>(shape.rows);
-  uint64_t routes = 0, row_bytes = 0, x_bytes = 0, end = 0;
+  uint64_t routes = 0, row_bytes = 0, x_bytes = 0, sum_bytes = 0, end = 0;
   const uint64_t stride = RoundUp(static_cast<uint64_t>(shape.hidden), kLineFloats);
   if (!CheckedMul(rows * static_cast<uint64_t>(shape.used), sizeof(int32_t), &routes) ||
-      !CheckedMul(stride, sizeof(float), &row_bytes) || !CheckedMul(row_bytes, rows, &x_bytes)) {
+      !CheckedMul(stride, sizeof(float), &row_bytes) || !CheckedMul(row_bytes, rows, &x_bytes) ||
+      !CheckedMul(x_bytes, kSumSlots, &sum_bytes)) {
     return InvalidArgument("doorbell channel: hidden size {} is too large", shape.hidden);
   }
   routes = RoundUp(routes, kSignalLineBytes);
@@ -33,7 +35,7 @@ Result<Offsets> Layout(const DoorbellShape& shape) {
   at.ids = RoundUp(sizeof(DoorbellHeader), kSignalLineBytes);
   at.weights = at.ids + routes;
   at.x = at.weights + routes;
-  if (!CheckedAdd(at.x, x_bytes, &at.y) || !CheckedAdd(at.y, x_bytes, &end)) {
+  if (!CheckedAdd(at.x, x_bytes, &at.sums) || !CheckedAdd(at.sums, sum_bytes, &end)) {
     return InvalidArgument("doorbell channel: hidden size {} is too large", shape.hidden);
   }
   at.end = end;
@@ -65,11 +67,12 @@ Result<DoorbellChannel> MakeDoorbellChannel(HostSpan<std::byte> memory, const Do
   channel.ids = reinterpret_cast<int32_t*>(base + at.ids);
   channel.weights = reinterpret_cast<float*>(base + at.weights);
   channel.x = reinterpret_cast<float*>(base + at.x);
-  channel.y = reinterpret_cast<float*>(base + at.y);
+  channel.sums = reinterpret_cast<uint32_t*>(base + at.sums);
   channel.max_rows = shape.rows;
   channel.max_used = shape.used;
   channel.hidden = shape.hidden;
   channel.stride = static_cast<int64_t>(RoundUp(static_cast<uint64_t>(shape.hidden), kLineFloats));
+  std::memset(channel.sums, 0xFF, at.end - at.sums);  // kNoSum
   return channel;
 }
 
@@ -95,11 +98,6 @@ Status DoorbellDeviceStatus(const DoorbellChannel& channel) {
     case DeviceErrorCode::kService:
       return Internal("layer {}: doorbell request {} failed on the CPU: {}", error.layer, error.seq,
                       ServiceErrorText(error.detail));
-    case DeviceErrorCode::kProtocol:
-      return Internal(
-          "layer {}: the answer to doorbell request {} is not its own; memory of the channel was "
-          "overwritten",
-          error.layer, error.seq);
   }
   return Internal("layer {}: unknown device error {}", error.layer, static_cast<uint32_t>(error.code));
 }

@@ -5,7 +5,8 @@
 namespace bellhop::cuda {
 namespace {
 
-constexpr int kThreads = 512;  // 16 bytes each are a row of hidden size 2048
+constexpr int kThreads = 512;    // 16 bytes each are a row of hidden size 2048
+constexpr int kWaitBlocks = 16;  // what it takes to read host memory at the link's rate
 
 __global__ void BeginStepKernel(DoorbellState* state) { BeginDeviceStep(BlockGroup(), state); }
 
@@ -15,10 +16,15 @@ __global__ void __launch_bounds__(kThreads)
   ClassifyAndRing(BlockGroup(), args, channel, state, &scratch);
 }
 
+// All threads of a grid, without a barrier.
+struct GridThreads {
+  __device__ int32_t rank() const { return static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x); }
+  __device__ int32_t size() const { return static_cast<int32_t>(gridDim.x * blockDim.x); }
+};
+
 __global__ void __launch_bounds__(kThreads)
     WaitAndAccumulateKernel(WaitArgs args, DoorbellChannel channel, DoorbellState* state) {
-  __shared__ WaitScratch scratch;
-  WaitAndAccumulate(BlockGroup(), args, channel, state, &scratch);
+  WaitAndAccumulate(GridThreads(), args, channel, state);
 }
 
 }  // namespace
@@ -41,7 +47,7 @@ cudaError_t LaunchWaitAndAccumulate(const WaitArgs& args, const DoorbellChannel&
                                     const LaunchQueue& queue) {
   const auto floats = static_cast<uint64_t>(channel.max_rows) * static_cast<uint64_t>(channel.hidden);
   return Launch(queue, {.name = "wait and accumulate", .bytes = floats * 12},
-                {.grid = dim3(1), .block = dim3(kThreads)}, WaitAndAccumulateKernel, args, channel, state);
+                {.grid = dim3(kWaitBlocks), .block = dim3(kThreads)}, WaitAndAccumulateKernel, args, channel, state);
 }
 
 }  // namespace bellhop::cuda

@@ -12,6 +12,7 @@
 
 #include "cuda/cuda_try.h"
 #include "cuda/doorbell_channel.h"
+#include "cuda/doorbell_sums.h"
 #include "cuda/memory.h"
 
 namespace bellhop::cuda {
@@ -43,17 +44,20 @@ class Responder {
 
  private:
   void Loop() {
+    DoorbellSums sums(channel_);
+    std::vector<float> row(kHidden);
     for (uint64_t last = 0; !stop_.load();) {
       const uint64_t seq = LoadAcquireSystem(channel_.header->req_seq);
       if (seq == last) continue;
       for (int32_t m = 0; m < channel_.header->request.rows; ++m) {
         if ((channel_.header->request.miss_rows >> m & 1u) == 0) continue;
-        for (int64_t c = 0; c < kHidden; ++c)
-          channel_.y[m * channel_.stride + c] = 2 * channel_.x[m * channel_.stride + c];
+        for (int64_t c = 0; c < kHidden; ++c) {
+          row[static_cast<size_t>(c)] = 2 * channel_.x[m * channel_.stride + c];
+        }
+        PublishSums(row.data(), kHidden, sums.Of(seq, kRows).Row(m));
       }
-      channel_.header->response = {.seq = channel_.header->request.seq};
       answered_.store(last = seq);
-      StoreReleaseSystem(&channel_.header->done_seq, seq);
+      sums.Answered(seq);
     }
   }
   DoorbellChannel channel_;

@@ -2,11 +2,12 @@
 // back. Kernels and the fake GPU of tests execute these functions; the host half is moe/doorbell_service.h, and
 // cuda/doorbell_channel.h makes the memory. docs/decisions/0011-doorbell-and-placement.md says why it is as it is.
 //
-// Per layer, in stream order: ClassifyAndRing (which rings at most once), the hits, WaitAndAccumulate.
+// Per layer, in stream order: ClassifyAndRing (which rings at most once), the hits, and whoever completes the rows
+// takes the sums that it needs (doorbell_wait.h).
 //
-//   GPU                                          CPU
-//   payload and header, fence, req_seq = n  ->   sees n, computes
-//   waits for done_seq >= n                 <-   sums and response, done_seq = n
+//   GPU                                        CPU
+//   payload and header, req_seq = n       ->   sees n, computes
+//   waits for each word that it adds      <-   sums, word by word (doorbell_sums.h)
 //
 // One request is outstanding at a time. Sequence numbers count rings; they live in device memory and so go on over
 // replays of a graph. Whether a layer rang is decided once, by ClassifyAndRing, and stands in DoorbellState::pending
@@ -32,7 +33,6 @@ enum class DeviceErrorCode : uint32_t {
   kAborted,   // the host asked to stop
   kOverflow,  // more rows or routes than the channel holds, or a ring while another is outstanding
   kService,   // the CPU refused the request; detail: ServiceError
-  kProtocol,  // the response is not that of the request
 };
 
 // Ends one row's sequence; the step goes on.
@@ -43,6 +43,14 @@ enum class RowErrorCode : uint32_t {
 };
 
 enum class ServiceError : uint32_t { kNone = 0, kBadRequest, kFailed };
+
+// Words of sums are the bits of a float or one of these marks, which are NaNs that no arithmetic makes.
+constexpr uint32_t kFirstMark = 0xFFFFFFF0u;
+constexpr uint32_t kFailedMark = 0xFFFFFFFEu;  // an expert of the row could not be read
+constexpr uint32_t kNoSum = 0xFFFFFFFFu;       // not written yet
+constexpr uint32_t RefusedMark(ServiceError error) { return kFirstMark + static_cast<uint32_t>(error); }
+// Places for the sums of so many requests, one after the other: at least three (doorbell_sums.h).
+constexpr uint32_t kSumSlots = 4;
 
 struct DeviceError {
   DeviceErrorCode code = DeviceErrorCode::kNone;
@@ -71,8 +79,9 @@ struct DoorbellCounters {
 struct DoorbellState {
   uint64_t steps = 0;
   uint64_t rings = 0;         // sequence number of the last ring
-  uint64_t completed = 0;     // of the last one that was waited for successfully
-  uint64_t pending = 0;       // what the layer's wait has to wait for; 0: nothing
+  uint64_t completed = 0;     // of the last one that was waited for
+  uint64_t pending = 0;       // what waits of the last classified layer have to wait for; 0: nothing
+  uint64_t seen = 0;          // the last one of which sums have been seen
   uint32_t pending_rows = 0;  // rows with a miss
   uint32_t timers = 0;
   uint64_t deadline_ns = 0;  // of one wait; 0: none
@@ -92,20 +101,12 @@ struct alignas(kSignalLineBytes) DoorbellRequest {
   uint32_t misses = 0;
 };
 
-// Written by the CPU before done_seq.
-struct alignas(kSignalLineBytes) DoorbellResponse {
-  uint64_t seq = 0;
-  uint32_t failed_rows = 0;  // RowErrorCode::kExpert; their sums are not read
-  ServiceError error = ServiceError::kNone;
-};
-
 struct DoorbellHeader {
   SignalLine req_seq;   // GPU → CPU
-  SignalLine done_seq;  // CPU → GPU
+  SignalLine done_seq;  // the last one answered, for a later service
   SignalLine abort;     // CPU → GPU: not 0: stop waiting
   SignalLine failed;    // GPU → CPU: not 0: `error` is valid
   DoorbellRequest request;
-  DoorbellResponse response;
   DeviceError error;
 };
 
@@ -115,10 +116,15 @@ struct DoorbellChannel {
   int32_t* ids = nullptr;    // [max_rows * max_used], row m begins at m * used of the request; negative: no miss
   float* weights = nullptr;  // alike
   float* x = nullptr;        // [max_rows][stride]: rows with a miss
-  float* y = nullptr;        // [max_rows][stride]: their sums
+  uint32_t* sums = nullptr;  // [kSumSlots][max_rows][stride]: their sums
   int32_t max_rows = 0, max_used = 0;
   int64_t hidden = 0, stride = 0;
 };
+
+// Where the sums of a request begin in DoorbellChannel::sums.
+BELLHOP_HOST_DEVICE inline int64_t SumSlot(const DoorbellChannel& channel, uint64_t seq) {
+  return static_cast<int64_t>(seq % kSumSlots) * channel.max_rows * channel.stride;
+}
 
 // rows * used routes; all pointers are device memory.
 struct ClassifyArgs {
@@ -139,16 +145,6 @@ struct ClassifyScratch {
   uint32_t hits, misses, experts, miss_rows, bad_rows, ring;
 };
 
-struct WaitArgs {
-  int32_t layer = 0;
-  float* y = nullptr;  // [rows][y_stride]: sums of the hits; those of the misses are added
-  int64_t y_stride = 0;
-};
-
-struct WaitScratch {
-  uint32_t rows;
-};
-
 namespace doorbell_detail {
 
 struct alignas(16) Quad {
@@ -157,15 +153,6 @@ struct alignas(16) Quad {
 BELLHOP_HOST_DEVICE inline bool QuadAligned(const void* a, const void* b) {
   return ((reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) & (alignof(Quad) - 1)) == 0;
 }
-BELLHOP_HOST_DEVICE inline Quad LoadQuad(const float* p) {
-#if defined(__CUDA_ARCH__)
-  const float4 q = __ldcv(reinterpret_cast<const float4*>(p));
-  return {{q.x, q.y, q.z, q.w}};
-#else
-  return {{p[0], p[1], p[2], p[3]}};
-#endif
-}
-
 // to = from in stores of 16 bytes where both allow it.
 template <typename Group>
 BELLHOP_HOST_DEVICE void CopyRow(const Group& group, const float* from, int64_t n, float* to) {
@@ -176,34 +163,28 @@ BELLHOP_HOST_DEVICE void CopyRow(const Group& group, const float* from, int64_t 
   for (int64_t i = 4 * quads + group.rank(); i < n; i += group.size()) to[i] = from[i];
 }
 
-// to += from, a row of the channel.
-template <typename Group>
-BELLHOP_HOST_DEVICE void AddRow(const Group& group, const float* from, int64_t n, float* to) {
-  const int64_t quads = QuadAligned(from, to) ? n / 4 : 0;
-  for (int64_t i = group.rank(); i < quads; i += group.size()) {
-    const Quad sum = LoadQuad(from + 4 * i);
-    for (int j = 0; j < 4; ++j) to[4 * i + j] += sum.v[j];
-  }
-  for (int64_t i = 4 * quads + group.rank(); i < n; i += group.size()) to[i] += LoadPayload(from + i);
-}
-
 BELLHOP_HOST_DEVICE inline bool IsNumber(float v) { return v - v == 0.0f; }
 
-// Leader. Only the first error counts; the host's copy follows in the channel.
-BELLHOP_HOST_DEVICE inline void RecordError(const DeviceError& error, DoorbellState* state,
-                                            const DoorbellChannel& channel) {
-  state->pending = 0;
-  if (state->error.code != DeviceErrorCode::kNone) return;
-  state->error = error;
-  channel.header->error = error;
-  FenceSystem();
-  StoreReleaseSystem(&channel.header->failed, 1);
+// Any thread. Only the first error counts; the host's copy follows in the channel.
+BELLHOP_HOST_DEVICE inline void RecordError(const DeviceError& error, DoorbellState* state, DoorbellHeader* header) {
+  if (!ClaimWord(&state->error.code, DeviceErrorCode::kNone, error.code)) return;
+  state->error.layer = error.layer;
+  state->error.detail = error.detail;
+  state->error.seq = error.seq;
+  state->error.waited_ns = error.waited_ns;
+  header->error = error;
+  StoreReleaseSystem(&header->failed, 1);
+}
+
+// Any thread.
+BELLHOP_HOST_DEVICE inline void FailRow(int32_t row, RowErrorCode code, int32_t layer, DoorbellState* state) {
+  if (ClaimWord(&state->rows[row].code, RowErrorCode::kNone, code)) state->rows[row].layer = layer;
 }
 
 BELLHOP_HOST_DEVICE inline void FailRows(uint32_t mask, RowErrorCode code, int32_t layer, DoorbellState* state) {
   if (mask == 0) return;
   for (int32_t m = 0; m < kDoorbellMaxRows; ++m) {
-    if ((mask >> m & 1u) != 0 && state->rows[m].code == RowErrorCode::kNone) state->rows[m] = {code, layer};
+    if ((mask >> m & 1u) != 0) FailRow(m, code, layer, state);
   }
 }
 
@@ -266,7 +247,7 @@ BELLHOP_HOST_DEVICE inline void Decide(const ClassifyArgs& args, DoorbellState* 
   }
   if (!args.ring_misses || state->error.code != DeviceErrorCode::kNone) return;
   if (state->completed != state->rings) {
-    RecordError({DeviceErrorCode::kOverflow, args.layer, 0, state->rings, 0}, state, channel);
+    RecordError({DeviceErrorCode::kOverflow, args.layer, 0, state->rings, 0}, state, channel.header);
     return;
   }
   AddToTotal(&counters.rings, 1);
@@ -276,17 +257,15 @@ BELLHOP_HOST_DEVICE inline void Decide(const ClassifyArgs& args, DoorbellState* 
   scratch->ring = 1;
 }
 
-template <typename Group>
+template <typename Group, typename WriteRows>
 BELLHOP_HOST_DEVICE void WritePayload(const Group& group, const ClassifyArgs& args, const DoorbellState& state,
-                                      const DoorbellChannel& channel, const ClassifyScratch& scratch) {
+                                      const DoorbellChannel& channel, const ClassifyScratch& scratch,
+                                      const WriteRows& write_rows) {
   for (int32_t r = group.rank(); r < args.rows * args.used; r += group.size()) {
     channel.ids[r] = args.route_slots[r] == kMissRoute ? args.ids[r] : -1;
     channel.weights[r] = args.weights[r];
   }
-  for (int32_t m = 0; m < args.rows; ++m) {
-    if ((scratch.miss_rows >> m & 1u) == 0) continue;
-    CopyRow(group, args.x + m * args.x_stride, channel.hidden, channel.x + m * channel.stride);
-  }
+  write_rows(scratch.miss_rows);
   if (group.rank() != 0) return;
   DoorbellRequest& request = channel.header->request;
   request.seq = state.rings;
@@ -296,41 +275,6 @@ BELLHOP_HOST_DEVICE void WritePayload(const Group& group, const ClassifyArgs& ar
   request.used = args.used;
   request.miss_rows = scratch.miss_rows;
   request.misses = scratch.misses;
-}
-
-// Leader: waits for the pending request. The rows whose sums may be added, 0 after an error.
-BELLHOP_HOST_DEVICE inline uint32_t AwaitDone(int32_t layer, DoorbellState* state, const DoorbellChannel& channel) {
-  constexpr uint32_t kLooksPerCheck = 16;  // the abort word costs a transfer of its own
-  const uint64_t seq = state->pending;
-  if (seq == 0) return 0;
-  const bool timed = state->deadline_ns != 0 || state->timers != 0;
-  const uint64_t start = timed ? SignalClockNs() : 0;
-  DoorbellHeader* header = channel.header;
-  for (uint32_t look = 1; LoadAcquireSystem(header->done_seq) < seq; ++look) {
-    if (look % kLooksPerCheck == 0) {
-      const bool aborted = LoadAcquireSystem(header->abort) != 0;
-      const uint64_t waited = timed ? SignalClockNs() - start : 0;
-      if (aborted || (state->deadline_ns != 0 && waited > state->deadline_ns)) {
-        RecordError({aborted ? DeviceErrorCode::kAborted : DeviceErrorCode::kDeadline, layer, 0, seq, waited}, state,
-                    channel);
-        return 0;
-      }
-    }
-    PollPause();
-  }
-  if (state->timers != 0) state->counters.wait_ns += SignalClockNs() - start;
-  state->pending = 0;
-  state->completed = seq;
-  const uint64_t answered = LoadPayload(&header->response.seq);
-  const auto refused = LoadPayload(reinterpret_cast<const uint32_t*>(&header->response.error));
-  if (answered != seq || refused != 0) {
-    const auto code = answered != seq ? DeviceErrorCode::kProtocol : DeviceErrorCode::kService;
-    RecordError({code, layer, refused, seq, 0}, state, channel);
-    return 0;
-  }
-  const uint32_t failed = LoadPayload(&header->response.failed_rows) & state->pending_rows;
-  FailRows(failed, RowErrorCode::kExpert, layer, state);
-  return state->pending_rows & ~failed;
 }
 
 }  // namespace doorbell_detail
@@ -352,7 +296,10 @@ BELLHOP_HOST_DEVICE bool Classify(const Group& group, const ClassifyArgs& args, 
   const bool fits = args.rows <= channel.max_rows && args.used <= channel.max_used;
   if (group.rank() == 0) {
     *scratch = ClassifyScratch{};
-    if (!fits) detail::RecordError({DeviceErrorCode::kOverflow, args.layer, 0, state->rings, 0}, state, channel);
+    if (!fits) {
+      state->pending = 0;
+      detail::RecordError({DeviceErrorCode::kOverflow, args.layer, 0, state->rings, 0}, state, channel.header);
+    }
   }
   if (!fits) {
     for (int32_t r = group.rank(); r < args.rows * args.used; r += group.size()) args.route_slots[r] = kDroppedRoute;
@@ -369,43 +316,26 @@ BELLHOP_HOST_DEVICE bool Classify(const Group& group, const ClassifyArgs& args, 
   return scratch->ring != 0;
 }
 
-// The same group, after Classify has said so and args.x is written.
-template <typename Group>
+// A group of the same block, after Classify has said so. write_rows(mask): writes these rows of the input to the
+// channel, all threads of the group taking part.
+template <typename Group, typename WriteRows>
 BELLHOP_HOST_DEVICE void Ring(const Group& group, const ClassifyArgs& args, const DoorbellChannel& channel,
-                              DoorbellState* state, const ClassifyScratch& scratch) {
-  doorbell_detail::WritePayload(group, args, *state, channel, scratch);
+                              const DoorbellState& state, const ClassifyScratch& scratch, const WriteRows& write_rows) {
+  doorbell_detail::WritePayload(group, args, state, channel, scratch, write_rows);
   group.Sync();
-  if (group.rank() != 0) return;
-  FenceSystem();
-  StoreReleaseSystem(&channel.header->req_seq, state->rings);
+  if (group.rank() == 0) StoreReleaseSystem(&channel.header->req_seq, state.rings);
 }
 
 template <typename Group>
 BELLHOP_HOST_DEVICE void ClassifyAndRing(const Group& group, const ClassifyArgs& args, const DoorbellChannel& channel,
                                          DoorbellState* state, ClassifyScratch* scratch) {
-  if (Classify(group, args, channel, state, scratch)) Ring(group, args, channel, state, *scratch);
-}
-
-// Waits for the layer's request, if Classify made one: the rows whose sums lie in channel.y, as bits. One group, later
-// in the same stream.
-template <typename Group>
-BELLHOP_HOST_DEVICE uint32_t AwaitMisses(const Group& group, int32_t layer, const DoorbellChannel& channel,
-                                         DoorbellState* state, WaitScratch* scratch) {
-  if (group.rank() == 0) scratch->rows = doorbell_detail::AwaitDone(layer, state, channel);
-  group.Sync();
-  return scratch->rows;
-}
-
-// The same, and adds the sums of the misses to y, in one addition per element.
-template <typename Group>
-BELLHOP_HOST_DEVICE void WaitAndAccumulate(const Group& group, const WaitArgs& args, const DoorbellChannel& channel,
-                                           DoorbellState* state, WaitScratch* scratch) {
-  const uint32_t rows = AwaitMisses(group, args.layer, channel, state, scratch);
-  for (int32_t m = 0; m < kDoorbellMaxRows; ++m) {
-    if ((rows >> m & 1u) == 0) continue;
-    doorbell_detail::AddRow(group, channel.y + m * channel.stride, channel.hidden, args.y + m * args.y_stride);
-  }
-  group.Sync();
+  if (!Classify(group, args, channel, state, scratch)) return;
+  Ring(group, args, channel, *state, *scratch, [&](uint32_t mask) {
+    for (int32_t m = 0; m < args.rows; ++m) {
+      if ((mask >> m & 1u) == 0) continue;
+      doorbell_detail::CopyRow(group, args.x + m * args.x_stride, channel.hidden, channel.x + m * channel.stride);
+    }
+  });
 }
 
 }  // namespace bellhop::cuda

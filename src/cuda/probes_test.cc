@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "cuda/doorbell_probe.h"
+#include "cuda/doorbell_sums.h"
 #include "cuda/read_probe.h"
 
 namespace bellhop::cuda {
@@ -42,16 +44,19 @@ TEST(ProbesTest, RingsAreAnsweredAndCounted) {
   if (!device.ok()) return;
   const auto probe = DoorbellProbe::Create(device->get(), 10, 256);
   ASSERT_TRUE(probe.ok()) << probe.status().ToString();
-  DoorbellHeader* const header = (*probe)->channel().header;
+  const DoorbellChannel channel = (*probe)->channel();
+  DoorbellHeader* const header = channel.header;
   ASSERT_TRUE((*probe)->Replay().ok());
   EXPECT_EQ(header->req_seq.value, 0u);
   std::atomic<bool> stop{false};
+  const std::vector<float> zeros(256);
   std::thread answers([&] {
+    DoorbellSums sums(channel);
     for (uint64_t last = 0; !stop.load();) {
       const uint64_t seq = LoadAcquireSystem(header->req_seq);
       if (seq == last) continue;
-      header->response = {.seq = seq};
-      StoreReleaseSystem(&header->done_seq, last = seq);
+      PublishSums(zeros.data(), channel.hidden, sums.Of(seq, 1).Row(0));
+      sums.Answered(last = seq);
     }
   });
   const bool set = (*probe)->SetRinging(true).ok();

@@ -2,8 +2,8 @@
 // flags, payload reads, a clock, and groups of threads. Compiled by nvcc for kernels and by the host compiler for the
 // service and for the fake GPU of tests. No CUDA header: a build without CUDA has it too.
 //
-// Order (rule D1): payload writes, Sync() of the group, FenceSystem() and StoreReleaseSystem() by its leader; on the
-// other side LoadAcquireSystem(), then payload reads.
+// Order (rule D1): payload writes, Sync() of the group and StoreReleaseSystem() by its leader; on the other side
+// LoadAcquireSystem(), then payload reads. Or words that say themselves that they are there: LoadWord().
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 
 #if !defined(__CUDA_ARCH__)
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <thread>
 #endif
@@ -46,21 +47,39 @@ BELLHOP_HOST_DEVICE inline void StoreReleaseSystem(SignalLine* line, uint64_t va
 #endif
 }
 
-// Makes what the group wrote before its Sync() visible to the whole system. On the host the release store that follows
-// does that alone (and ThreadSanitizer does not model fences).
-BELLHOP_HOST_DEVICE inline void FenceSystem() {
+// A word that the other side may be writing, past caches that may hold an older value. No order with other words is
+// implied on a device; the host's acquire tells ThreadSanitizer what the writer did before.
+BELLHOP_HOST_DEVICE inline uint32_t LoadWord(const uint32_t* p) {
 #if defined(__CUDA_ARCH__)
-  __threadfence_system();
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(p));
+  return value;
+#else
+  return std::atomic_ref<uint32_t>(const_cast<uint32_t&>(*p)).load(std::memory_order_acquire);
 #endif
 }
-
-// A word of payload that the other side wrote, past caches that may hold an older value.
-template <typename T>
-BELLHOP_HOST_DEVICE inline T LoadPayload(const T* p) {
+// A word through which threads of one device tell each other where they are.
+BELLHOP_HOST_DEVICE inline uint64_t LoadInDevice(const uint64_t* p) {
 #if defined(__CUDA_ARCH__)
-  return __ldcv(p);
+  uint64_t value;
+  asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(p));
+  return value;
 #else
-  return *p;
+  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(*p)).load(std::memory_order_relaxed);
+#endif
+}
+BELLHOP_HOST_DEVICE inline void StoreInDevice(uint64_t* p, uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+#else
+  std::atomic_ref<uint64_t>(*p).store(value, std::memory_order_relaxed);
+#endif
+}
+BELLHOP_HOST_DEVICE inline float FloatOfBits(uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  return __uint_as_float(word);
+#else
+  return std::bit_cast<float>(word);
 #endif
 }
 
@@ -83,6 +102,27 @@ BELLHOP_HOST_DEVICE inline void PollPause() {
   __nanosleep(64);
 #else
   std::this_thread::yield();
+#endif
+}
+
+// The word's value becomes `value` if it was `free`; true for the one thread of the device that did it.
+template <typename T>
+BELLHOP_HOST_DEVICE inline bool ClaimWord(T* word, T free, T value) {
+  static_assert(sizeof(T) == sizeof(uint32_t));
+#if defined(__CUDA_ARCH__)
+  const auto before = static_cast<uint32_t>(free);
+  return atomicCAS(reinterpret_cast<uint32_t*>(word), before, static_cast<uint32_t>(value)) == before;
+#else
+  return std::atomic_ref<T>(*word).compare_exchange_strong(free, value, std::memory_order_relaxed);
+#endif
+}
+// A word that other threads may claim.
+template <typename T>
+BELLHOP_HOST_DEVICE inline T LoadClaimed(const T* word) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<T>(*reinterpret_cast<const volatile uint32_t*>(word));
+#else
+  return std::atomic_ref<T>(const_cast<T&>(*word)).load(std::memory_order_relaxed);
 #endif
 }
 

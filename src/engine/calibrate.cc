@@ -90,11 +90,6 @@ Status MeasureBoth(cuda::ReadProbe* probe, PinnedSpan<const std::byte> of_gpu, s
   return Status();
 }
 
-class InstantRunner final : public moe::MissRunner {
- public:
-  bool RunMisses(const moe::MissRequest&) override { return true; }
-};
-
 // The median: the system disturbs some replays.
 Result<double> ReplayUs(cuda::DoorbellProbe* probe, moe::DoorbellService* service) {
   std::vector<double> times;
@@ -111,7 +106,7 @@ Result<double> ReplayUs(cuda::DoorbellProbe* probe, moe::DoorbellService* servic
 
 Status MeasureRing(cuda::Device* device, int cpu, plan::MachineConstants* rates) {
   BELLHOP_TRY_ASSIGN(const auto probe, cuda::DoorbellProbe::Create(device, kRingLayers, kRingHidden));
-  InstantRunner runner;
+  moe::InstantRunner runner(kRingHidden);
   BELLHOP_TRY_ASSIGN(const auto service,
                      moe::DoorbellService::Create(probe->channel(), &runner, {.experts_per_layer = {1}, .cpu = cpu}));
   BELLHOP_TRY_ASSIGN(const double quiet, ReplayUs(probe.get(), service.get()));

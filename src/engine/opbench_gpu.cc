@@ -160,6 +160,7 @@ class Runner {
                                               .offloads = bank.mode != OpbenchMode::kResident,
                                               .lane = LaneOf(bank.mode),
                                               .reads_experts = bank.mode == OpbenchMode::kOffGpu,
+                                              .answers_at_once = bank.mode == OpbenchMode::kOffRing,
                                               .service_cpu = service_cpu_};
     std::vector<std::string> notes;
     BELLHOP_TRY_ASSIGN(const auto bench, model::CreateGpuLayerBench(*host.store, placement, device_.get(), pool_.get(),
@@ -186,6 +187,7 @@ class Runner {
                                 .layer_us = std::move(times.layer_us),
                                 .kernel_us = std::move(times.experts_us),
                                 .router_us = std::move(times.router_us),
+                                .quiet_us = std::move(times.quiet_us),
                                 .hot_experts = times.hot_experts,
                                 .cold_experts = times.cold_experts,
                                 .hits = times.hits,

@@ -30,6 +30,7 @@ struct GpuOpbenchCase {
   // Of each replay, the mean of its layers, in microseconds. Kernels: the GPU's experts alone (in steps hits alone
   // where the CPU computes misses); router: norm, scores, choice and classification.
   std::vector<double> layer_us = {}, kernel_us = {}, router_us = {};
+  std::vector<double> quiet_us = {};  // kOffRing: whole layers that ask nobody
   // Means of a layer: distinct experts with a slot and without, and routes to them.
   double hot_experts = 0, cold_experts = 0, hits = 0, misses = 0;
 
@@ -42,7 +43,7 @@ struct GpuOpbenchCase {
   double kernel_flops() const;
 
  private:
-  bool kernel_misses() const { return prompt || mode != OpbenchMode::kOffCpu; }
+  bool kernel_misses() const { return prompt || (mode != OpbenchMode::kOffCpu && mode != OpbenchMode::kOffRing); }
 };
 
 struct GpuOpbenchReport {

@@ -15,10 +15,11 @@
 namespace bellhop::engine {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, OpbenchMode>, 4> kModes = {{{"resident", OpbenchMode::kResident},
+constexpr std::array<std::pair<std::string_view, OpbenchMode>, 5> kModes = {{{"resident", OpbenchMode::kResident},
                                                                              {"off_all", OpbenchMode::kOffAll},
                                                                              {"off_cpu", OpbenchMode::kOffCpu},
-                                                                             {"off_gpu", OpbenchMode::kOffGpu}}};
+                                                                             {"off_gpu", OpbenchMode::kOffGpu},
+                                                                             {"off_ring", OpbenchMode::kOffRing}}};
 // What the GPU's router takes.
 constexpr int32_t kMaxExperts = 1024;
 constexpr int32_t kMaxTopk = 32;
@@ -85,7 +86,7 @@ Result<OpbenchMode> ParseOpbenchMode(std::string_view name) {
   for (const auto& [known, mode] : kModes) {
     if (known == name) return mode;
   }
-  return InvalidArgument("--mode '{}': expects resident, off_all, off_cpu or off_gpu", name);
+  return InvalidArgument("--mode '{}': expects resident, off_all, off_cpu, off_gpu or off_ring", name);
 }
 
 uint64_t GpuOpbenchBank::device_bytes() const {

@@ -19,6 +19,7 @@ enum class OpbenchMode : uint8_t {
   kOffAll,  // every expert has a slot of a bank that is used as for a part of them: in any order, misses are looked for
   kOffCpu,  // the CPU computes misses, asked by the doorbell; prompts: they are copied to the GPU in waves
   kOffGpu,  // the GPU reads misses from registered host memory
+  kOffRing,  // as kOffCpu, but the CPU answers at once, with zeros: what the doorbell costs
 };
 std::string_view OpbenchModeName(OpbenchMode mode);
 Result<OpbenchMode> ParseOpbenchMode(std::string_view name);

@@ -25,7 +25,9 @@ struct GpuLayerBenchOptions {
   bool offloads = false;       // steps look for misses of the CPU in every layer, also where there are none
   plan::MissLaneChoice lane;   // kCpu or kPcie
   bool reads_experts = false;  // GpuModelOptions
-  int service_cpu = -1;        // alike
+  // Misses are not computed: the CPU answers with zeros. Replays that ring nobody are then timed too.
+  bool answers_at_once = false;
+  int service_cpu = -1;  // GpuModelOptions
 };
 
 struct GpuLayerTimes {
@@ -33,6 +35,7 @@ struct GpuLayerTimes {
   // In steps the router and the experts (fetches, fc1, fc2 with the combined output) are also timed apart, in replays
   // of their own, with the routes of other rows and without the CPU; in prompts as parts of whole layers.
   std::vector<double> layer_us, router_us, experts_us;
+  std::vector<double> quiet_us;  // of steps: whole layers without rings, if answers_at_once
   // Of the whole layers' replays, means of a layer.
   double hot_experts = 0, cold_experts = 0;  // distinct, with a slot and without
   double hits = 0, misses = 0;               // routes

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/units.h"
+#include "cuda/doorbell_sums.h"
 #include "quant/format.h"
 #include "quant/planar.h"
 
@@ -21,6 +22,9 @@ struct UnitRows {
   int64_t fc2;
 };
 constexpr UnitRows kFewRows{8, 16}, kManyRows{16, 64};
+// Of fc1 where workers would get few units: the last of those is what they wait for each other's. 4 rows are what
+// kernels compute at once.
+constexpr int64_t kShortRows = 4, kShortUnits = 16;
 // Of codes that lie column by column: a unit reads whole cache lines, 128 rows of a column.
 constexpr UnitRows kKMajorRows{128, 128}, kKMajorInterleaved{64, 128};
 constexpr int64_t kMostInterleaved = kKMajorInterleaved.fc1;
@@ -298,17 +302,46 @@ void CpuColdPath::RunFc2(const ColdRequest& request, const Step& fc2, int worker
   }
 }
 
-void CpuColdPath::Combine(const ColdRequest& request, RowRange rows, RowRange columns) const {
+void CpuColdPath::AddExperts(const ColdRequest& request, int32_t row, RowRange columns, float* sums) const {
   const Routes& routes = request.routes;
+  std::fill(sums, sums + columns.size(), 0.0f);
+  for (int32_t r = row * routes.used; r < (row + 1) * routes.used; ++r) {
+    const int32_t at = groups_->positions()[r];
+    if (at < 0) continue;
+    cpu_.ops->add_scaled(out_ + at * hidden_stride_ + columns.begin, routes.weights[r], columns.size(), sums);
+  }
+}
+
+void CpuColdPath::Combine(const ColdRequest& request, RowRange rows, RowRange columns) const {
+  if (request.sums.data != nullptr) return Publish(request, columns);
   for (auto m = static_cast<int32_t>(rows.begin); m < rows.end; ++m) {
-    float* row = request.y.Row(m) + columns.begin;
-    std::fill(row, row + columns.size(), 0.0f);
-    if (RowHasFailed(request, m)) continue;
-    for (int32_t k = 0; k < routes.used; ++k) {
-      const int32_t at = groups_->positions()[m * routes.used + k];
-      if (at < 0) continue;
-      cpu_.ops->add_scaled(out_ + at * hidden_stride_ + columns.begin, routes.weights[m * routes.used + k],
-                           columns.size(), row);
+    float* const row = request.y.Row(m) + columns.begin;
+    if (RowHasFailed(request, m)) {
+      std::fill(row, row + columns.size(), 0.0f);
+    } else {
+      AddExperts(request, m, columns, row);
+    }
+  }
+}
+
+// Sums are added up elsewhere: whoever reads a word takes it for the sum.
+void CpuColdPath::Publish(const ColdRequest& request, RowRange columns) const {
+  constexpr int64_t kAtOnce = 128;
+  alignas(64) float sums[kAtOnce];
+  const int32_t used = request.routes.used;
+  for (int32_t m = 0; m < request.routes.rows; ++m) {
+    const int32_t* const positions = groups_->positions() + m * used;
+    if (std::all_of(positions, positions + used, [](int32_t at) { return at < 0; })) continue;
+    const bool failed = RowHasFailed(request, m);
+    for (RowRange part{columns.begin, 0}; part.begin < columns.end; part.begin = part.end) {
+      part.end = std::min(part.begin + kAtOnce, columns.end);
+      uint32_t* const words = request.sums.Row(m) + part.begin;
+      if (failed) {
+        cuda::PublishMark(cuda::kFailedMark, part.size(), words);
+      } else {
+        AddExperts(request, m, part, sums);
+        cuda::PublishSums(sums, part.size(), words);
+      }
     }
   }
 }
@@ -328,6 +361,9 @@ void CpuColdPath::RunDecode(const ColdRequest& request) {
   UnitRows unit_rows = most <= kFewXRows ? kFewRows : kManyRows;
   if (IsKMajor(jobs_[0].expert.gate)) {  // like all experts of a layer
     unit_rows = jobs_[0].expert.layout == store::Fc1Layout::kInterleaved ? kKMajorInterleaved : kKMajorRows;
+  }
+  if (unit_rows.fc1 == kFewRows.fc1 && jobs * inner < kShortUnits * kFewRows.fc1 * cpu_.pool->size()) {
+    unit_rows.fc1 = kShortRows;
   }
   // Two waves, if some experts still load: all that can be done without them, then they.
   struct Wave {

@@ -29,6 +29,9 @@ struct ColdRequest {
   Routes routes;
   MatView<const float> x;  // [rows, hidden]
   MatView<float> y;        // [rows, hidden]
+  // Where results are published in place of y, word by word as they become final (cuda/doorbell_sums.h); no data: they
+  // are not. Rows without a miss are left out, rows that failed get cuda::kFailedMark. Decode class.
+  MatView<uint32_t> sums = {};
   // Part of the inner dimension that this call computes (the rest runs elsewhere and is added to y by the caller);
   // begin == end: all of it. Bounds as for InnerSlice. The fc2 bias belongs to the part that begins at 0. Not with
   // rounded outputs: those need the whole sum.
@@ -102,6 +105,8 @@ class CpuColdPath {
   void Fc1Stretch(const ColdRequest& request, const Step& fc1, const Stretch& stretch, const RowsAhead& next);
   void Fc2Stretch(const ColdRequest& request, const Step& fc2, const Stretch& stretch, const RowsAhead& next);
   void Combine(const ColdRequest& request, RowRange rows, RowRange columns) const;
+  void Publish(const ColdRequest& request, RowRange columns) const;
+  void AddExperts(const ColdRequest& request, int32_t row, RowRange columns, float* sums) const;
 
   const CpuContext& cpu_;
   Options options_;

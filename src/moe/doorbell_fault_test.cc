@@ -1,6 +1,7 @@
 // What the doorbell does when something fails: errors of one row, errors of the device, and a CPU that does not answer.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -23,11 +24,16 @@ class ScriptedRunner final : public MissRunner {
   bool RunMisses(const MissRequest& request) override {
     entered.store(true);
     while (hang.load()) std::this_thread::yield();
+    if (fail) return false;
+    const std::vector<float> sums(static_cast<size_t>(request.sums.cols), value);
     for (int32_t m = 0; m < request.routes.rows; ++m) {
-      std::fill_n(request.y.Row(m), request.y.cols, value);
-      request.failed_rows[m] = (fail_rows >> m & 1u) != 0;
+      if ((fail_rows >> m & 1u) != 0) {
+        cuda::PublishMark(cuda::kFailedMark, request.sums.cols, request.sums.Row(m));
+      } else {
+        cuda::PublishSums(sums.data(), request.sums.cols, request.sums.Row(m));
+      }
     }
-    return !fail;
+    return true;
   }
   std::atomic<bool> hang{false}, entered{false};
   uint32_t fail_rows = 0;
@@ -262,17 +268,73 @@ TEST(DoorbellFaultTest, RequestsThatCannotBeRunAreRefused) {
   }
 }
 
-TEST(DoorbellFaultTest, AnAnswerToAnotherRequestIsAnError) {
+// What a request left in a place is gone before a later one's sums are looked for there.
+TEST(DoorbellFaultTest, SumsOfEarlierRequestsAreNeverTaken) {
+  PageMemory memory(TestChannelBytes(kUsed));
+  const cuda::DoorbellChannel channel = MakeTestChannel(memory, kUsed);
+  cuda::DoorbellSums sums(channel);
+  const std::vector<float> row(kTestHidden, 1.0f);
+  const auto slot = [&](uint64_t seq) { return channel.sums + cuda::SumSlot(channel, seq); };
+  for (uint64_t seq = 1; seq < 20; ++seq) {
+    const auto rows = static_cast<int32_t>(1 + seq % 3);
+    // While this one is answered, the device may still be reading the one before, and soon looks for the next.
+    for (int64_t i = 0; i < channel.max_rows * channel.stride; ++i) {
+      ASSERT_EQ(slot(seq)[i], cuda::kNoSum) << seq;
+      ASSERT_EQ(slot(seq + 1)[i], cuda::kNoSum) << seq;
+    }
+    ASSERT_TRUE(seq == 1 || slot(seq - 1)[0] != cuda::kNoSum);
+    const MatView<uint32_t> to = sums.Of(seq, rows);
+    if (seq % 5 == 0) {
+      sums.Refuse(seq, cuda::ServiceError::kFailed);
+    } else {
+      for (int32_t m = 0; m < rows; ++m) cuda::PublishSums(row.data(), kTestHidden, to.Row(m));
+    }
+    sums.Answered(seq);
+    EXPECT_NE(slot(seq)[0], cuda::kNoSum);
+  }
+}
+
+// NaNs of all kinds arrive as NaNs, everything else as it is.
+TEST(DoorbellFaultTest, NoSumIsTakenForAMark) {
+  for (const int64_t n : {1, 3, 4, 7, 64}) {
+    std::vector<float> sums;
+    for (int64_t i = 0; i < n; ++i) {
+      const uint32_t bits[] = {cuda::kFirstMark, cuda::kFirstMark - 1, cuda::kFailedMark, cuda::kNoSum,
+                               0x7FFFFFFFu,      0xFF800000u,          0x80000000u,       0x3F800000u};
+      sums.push_back(std::bit_cast<float>(bits[static_cast<size_t>(i) % 8]));
+    }
+    for (const size_t shift : {0, 1}) {
+      alignas(16) uint32_t words[80] = {};
+      cuda::PublishSums(sums.data(), n, words + shift);
+      for (int64_t i = 0; i < n; ++i) {
+        const auto bits = std::bit_cast<uint32_t>(sums[static_cast<size_t>(i)]);
+        ASSERT_EQ(words[shift + static_cast<size_t>(i)], bits >= cuda::kFirstMark ? 0x7FC00000u : bits) << i;
+      }
+      EXPECT_EQ(words[shift + static_cast<size_t>(n)], 0u);
+    }
+  }
+}
+
+// A GPU of several threads: all give up, one error is kept.
+TEST(DoorbellFaultTest, EveryThreadOfABlockGivesUp) {
+  constexpr int kThreads = 3;
   FaultRig rig;
-  rig.service->Stop();
-  cuda::StoreReleaseSystem(&rig.channel.header->abort, 0);
-  LayerStep step = rig.Step(1);
-  rig.gpu.Classify(SoloGroup(), 0, rig.cold, &step);
-  rig.channel.header->response.seq = 9;
-  cuda::StoreReleaseSystem(&rig.channel.header->done_seq, 1);
-  rig.gpu.Wait(SoloGroup(), 0, &step);
-  EXPECT_EQ(rig.gpu.state().error.code, DeviceErrorCode::kProtocol);
-  EXPECT_EQ(cuda::DoorbellDeviceStatus(rig.channel).code(), StatusCode::kInternal);
+  rig.runner.hang = true;
+  rig.gpu.state().deadline_ns = 10'000'000;
+  ASSERT_TRUE(rig.service->BeginStep().ok());
+  LayerStep step = rig.Step(3);
+  const std::vector<float> y = step.y;
+  sys::PhaseBarrier barrier(kThreads);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < kThreads; ++rank) {
+    threads.emplace_back([&, rank] { rig.gpu.RunLayer(ThreadGroup(rank, kThreads, &barrier), 1, rig.cold, &step); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(step.y, y);
+  EXPECT_EQ(rig.gpu.state().error.code, DeviceErrorCode::kDeadline);
+  EXPECT_EQ(rig.gpu.state().error.layer, 1);
+  EXPECT_EQ(rig.service->EndStep().code(), StatusCode::kCuda);
+  rig.runner.hang = false;
 }
 
 TEST(DoorbellFaultTest, AStepAllocatesNothing) {

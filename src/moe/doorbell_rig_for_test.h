@@ -13,6 +13,7 @@
 
 #include "base/units.h"
 #include "cuda/doorbell_channel.h"
+#include "cuda/doorbell_wait.h"
 #include "moe/cpu_cold.h"
 #include "moe/doorbell_service.h"
 #include "quant/random_weights.h"
@@ -204,8 +205,7 @@ class FakeGpu {
   }
   template <typename Group>
   void Wait(const Group& group, int32_t layer, LayerStep* step) {
-    cuda::WaitAndAccumulate(group, {.layer = layer, .y = step->y.data(), .y_stride = kTestHidden}, channel_, &state_,
-                            &wait_);
+    cuda::WaitAndAccumulate(group, {.layer = layer, .y = step->y.data(), .y_stride = kTestHidden}, channel_, &state_);
     group.Sync();
   }
   template <typename Group>
@@ -219,7 +219,6 @@ class FakeGpu {
   cuda::DoorbellState state_;
   bool ring_misses_ = true;
   cuda::ClassifyScratch classify_{};
-  cuda::WaitScratch wait_{};
   std::vector<std::vector<uint32_t>> route_counts_, last_steps_;
 };
 

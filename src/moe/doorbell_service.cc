@@ -20,10 +20,17 @@ bool ColdPathRunner::RunMisses(const MissRequest& request) {
               .numeric_class = NumericClass::kDecode,
               .routes = request.routes,
               .x = request.x,
-              .y = request.y,
+              .y = {},
+              .sums = request.sums,
               .inner = inner_.empty() ? RowRange{} : inner_[request.layer.index()],
-              .ready = ready_.empty() ? nullptr : ready_[request.layer.index()],
-              .failed_rows = request.failed_rows});
+              .ready = ready_.empty() ? nullptr : ready_[request.layer.index()]});
+  return true;
+}
+
+bool InstantRunner::RunMisses(const MissRequest& request) {
+  for (int64_t m = 0; m < request.sums.rows; ++m) {
+    cuda::PublishSums(zeros_.data(), request.sums.cols, request.sums.Row(m));
+  }
   return true;
 }
 
@@ -44,9 +51,8 @@ Result<std::unique_ptr<DoorbellService>> DoorbellService::Create(const cuda::Doo
 }
 
 DoorbellService::DoorbellService(const cuda::DoorbellChannel& channel, MissRunner* runner, Options options)
-    : channel_(channel), runner_(runner), options_(std::move(options)) {
+    : channel_(channel), runner_(runner), options_(std::move(options)), sums_(channel) {
   skip_.resize(static_cast<size_t>(channel.max_rows) * static_cast<size_t>(channel.max_used));
-  failed_rows_.resize(static_cast<size_t>(channel.max_rows));
   last_seq_ = cuda::LoadAcquireSystem(channel.header->done_seq);
 }
 
@@ -132,31 +138,21 @@ bool DoorbellService::ReadRoutes(const cuda::DoorbellRequest& request) {
 
 void DoorbellService::Serve(uint64_t seq) {
   const cuda::DoorbellRequest& request = channel_.header->request;
-  cuda::DoorbellResponse& response = channel_.header->response;
-  response.seq = seq;
-  response.failed_rows = 0;
-  response.error = cuda::ServiceError::kNone;
   if (request.seq != seq || !ReadRoutes(request)) {
-    response.error = cuda::ServiceError::kBadRequest;
-  } else {
-    std::fill(failed_rows_.begin(), failed_rows_.end(), uint8_t{0});
-    const MissRequest misses{
-        .layer = LayerId(request.layer),
-        .placement = request.placement,
-        .routes = {request.rows, request.used, channel_.ids, channel_.weights, skip_.data()},
-        .x = {channel_.x, request.rows, channel_.hidden, channel_.stride},
-        .y = {channel_.y, request.rows, channel_.hidden, channel_.stride},
-        .failed_rows = failed_rows_.data(),
-    };
-    if (!runner_->RunMisses(misses)) response.error = cuda::ServiceError::kFailed;
-    for (int32_t m = 0; m < request.rows; ++m) {
-      if (failed_rows_[static_cast<size_t>(m)] != 0) response.failed_rows |= 1u << m;
-    }
+    sums_.Refuse(seq, cuda::ServiceError::kBadRequest);
+  } else if (!runner_->RunMisses({.layer = LayerId(request.layer),
+                                  .placement = request.placement,
+                                  .routes = {request.rows, request.used, channel_.ids, channel_.weights, skip_.data()},
+                                  .x = {channel_.x, request.rows, channel_.hidden, channel_.stride},
+                                  .sums = sums_.Of(seq, request.rows)})) {
+    // Here too: the device may have had all sums by then.
+    (void)poison_.Set(Internal("layer {}: the cold path failed", request.layer));
+    sums_.Refuse(seq, cuda::ServiceError::kFailed);
   }
   last_seq_ = seq;
   served_.fetch_add(1, std::memory_order_relaxed);
-  cuda::FenceSystem();
   cuda::StoreReleaseSystem(&channel_.header->done_seq, last_seq_);
+  sums_.Answered(seq);
 }
 
 }  // namespace bellhop::moe

@@ -13,6 +13,7 @@
 #include "base/span.h"
 #include "base/status.h"
 #include "cuda/doorbell_channel.h"
+#include "cuda/doorbell_sums.h"
 #include "cuda/poison.h"
 #include "moe/cold_groups.h"
 #include "moe/cpu_cold.h"
@@ -24,15 +25,17 @@ struct MissRequest {
   LayerId layer;
   uint64_t placement = 0;  // version that the routes were classified with
   Routes routes;
-  MatView<const float> x;          // [rows, hidden]; rows without a miss are indeterminate
-  MatView<float> y;                // [rows, hidden]; rows without a miss may stay as they are
-  uint8_t* failed_rows = nullptr;  // [rows], all 0: set to 1 for rows whose experts could not be read
+  MatView<const float> x;  // [rows, hidden]; rows without a miss are indeterminate
+  // [rows, hidden]. Each word of a row with a miss is published once: its sum, or cuda::kFailedMark where an expert
+  // could not be read. Rows without a miss may stay as they are.
+  MatView<uint32_t> sums;
 };
 
 class MissRunner {
  public:
   virtual ~MissRunner() = default;
-  // On the service thread. No allocation, no lock. False: the step cannot go on, and the engine is poisoned.
+  // On the service thread. No allocation, no lock. False: the step cannot go on, and the engine is poisoned; no sum
+  // needs to be published then.
   virtual bool RunMisses(const MissRequest& request) = 0;
 };
 
@@ -50,6 +53,16 @@ class ColdPathRunner final : public MissRunner {
   CpuColdPath* cold_;
   std::vector<const std::atomic<ExpertReady>*> ready_;
   std::vector<RowRange> inner_;
+};
+
+// Answers zeros at once: what is left is the doorbell's own time.
+class InstantRunner final : public MissRunner {
+ public:
+  explicit InstantRunner(int64_t hidden) : zeros_(static_cast<size_t>(hidden)) {}
+  bool RunMisses(const MissRequest& request) override;
+
+ private:
+  std::vector<float> zeros_;
 };
 
 class DoorbellService {
@@ -99,8 +112,8 @@ class DoorbellService {
   const cuda::DoorbellChannel channel_;
   MissRunner* const runner_;
   const Options options_;
-  std::vector<uint8_t> skip_;         // [max_rows * max_used]
-  std::vector<uint8_t> failed_rows_;  // [max_rows]
+  cuda::DoorbellSums sums_;
+  std::vector<uint8_t> skip_;  // [max_rows * max_used]
   cuda::Poison poison_;
   uint64_t last_seq_ = 0;             // answered; of the thread alone
   std::atomic<uint32_t> control_{0};  // release by the engine thread; acquire by the service thread

@@ -299,7 +299,9 @@ TEST(DoorbellServiceTest, RefusesChannelsThatCannotBe) {
   const auto channel = cuda::MakeDoorbellChannel(memory.bytes(), shape);
   ASSERT_TRUE(channel.ok());
   EXPECT_EQ(channel->stride, 32);
-  EXPECT_EQ(reinterpret_cast<std::byte*>(channel->y + 2 * channel->stride), memory.bytes().data() + *bytes);
+  EXPECT_EQ(reinterpret_cast<std::byte*>(channel->sums + cuda::kSumSlots * 2 * channel->stride),
+            memory.bytes().data() + *bytes);
+  EXPECT_EQ(channel->sums[0], cuda::kNoSum);
   EXPECT_FALSE(DoorbellService::Create(*channel, nullptr, {}).ok());
 }
 

@@ -19,6 +19,8 @@ struct Figures {
   double hbm_gbps;
 
   static double Ms(const std::vector<double>& us, double quantile) { return Quantile(us, quantile) / 1e3; }
+  // What a layer takes longer because it rings.
+  double RingUs() const { return Quantile(test.layer_us, 0.5) - Quantile(test.quiet_us, 0.5); }
   double KernelMs() const { return Ms(test.kernel_us, 0.5); }
   double Gbps() const { return test.kernel_bytes() / (KernelMs() * 1e6); }
   double Tflops() const { return test.kernel_flops() / (KernelMs() * 1e9); }
@@ -39,33 +41,35 @@ std::string Number(const std::optional<double>& value, const char* none = "") {
 Json GpuCaseJson(const GpuOpbenchCase& test, double hbm_gbps) {
   const Figures f{test, hbm_gbps};
   const std::optional<double> share = f.Share(), seed = engine::SeedLayerMs(test);
-  return {{"format", test.format},
-          {"hidden", test.hidden},
-          {"inter", test.inter},
-          {"experts", test.experts},
-          {"topk", test.topk},
-          {"layers", test.layers},
-          {"mode", engine::OpbenchModeName(test.mode)},
-          {"hit_rate", test.measured_hit_rate()},
-          {"hit_rate_asked", test.hit_rate},
-          {"rows", test.rows},
-          {"class", test.prompt ? "prompt" : "decode"},
-          {"layer_ms", Figures::Ms(test.layer_us, 0.5)},
-          {"layer_ms_p90", Figures::Ms(test.layer_us, 0.9)},
-          {"layer_ms_min", Figures::Ms(test.layer_us, 0)},
-          {"kernel_ms", f.KernelMs()},
-          {"kernel_ms_p90", Figures::Ms(test.kernel_us, 0.9)},
-          {"router_ms", Figures::Ms(test.router_us, 0.5)},
-          {"reps", test.layer_us.size()},
-          {"distinct_experts", test.hot_experts + test.cold_experts},
-          {"cold_experts", test.cold_experts},
-          {"expert_bytes", test.expert_bytes},
-          {"weight_bytes", test.weight_bytes()},
-          {"gbps", f.Gbps()},
-          {"tflops", f.Tflops()},
-          {"share", share ? Json(*share) : Json()},
-          {"seed_ms", seed ? Json(*seed) : Json()},
-          {"ratio_to_seed", seed ? Json(*seed / Figures::Ms(test.layer_us, 0.5)) : Json()}};
+  Json json = {{"format", test.format},
+               {"hidden", test.hidden},
+               {"inter", test.inter},
+               {"experts", test.experts},
+               {"topk", test.topk},
+               {"layers", test.layers},
+               {"mode", engine::OpbenchModeName(test.mode)},
+               {"hit_rate", test.measured_hit_rate()},
+               {"hit_rate_asked", test.hit_rate},
+               {"rows", test.rows},
+               {"class", test.prompt ? "prompt" : "decode"},
+               {"layer_ms", Figures::Ms(test.layer_us, 0.5)},
+               {"layer_ms_p90", Figures::Ms(test.layer_us, 0.9)},
+               {"layer_ms_min", Figures::Ms(test.layer_us, 0)},
+               {"kernel_ms", f.KernelMs()},
+               {"kernel_ms_p90", Figures::Ms(test.kernel_us, 0.9)},
+               {"router_ms", Figures::Ms(test.router_us, 0.5)},
+               {"reps", test.layer_us.size()},
+               {"distinct_experts", test.hot_experts + test.cold_experts},
+               {"cold_experts", test.cold_experts},
+               {"expert_bytes", test.expert_bytes},
+               {"weight_bytes", test.weight_bytes()},
+               {"gbps", f.Gbps()},
+               {"tflops", f.Tflops()},
+               {"share", share ? Json(*share) : Json()},
+               {"seed_ms", seed ? Json(*seed) : Json()},
+               {"ratio_to_seed", seed ? Json(*seed / Figures::Ms(test.layer_us, 0.5)) : Json()}};
+  if (!test.quiet_us.empty()) json["ring_us"] = f.RingUs();
+  return json;
 }
 
 Json GpuResultFile(const config::OpbenchOptions& options, const engine::GpuOpbenchReport& report) {
@@ -113,6 +117,11 @@ std::string GpuMarkdown(const engine::GpuOpbenchReport& report) {
         "\n{} layers of hidden {} x inter {}{}: {} experts, {} of a row; times of a layer, medians of the replays\n",
         first.layers, first.hidden, first.inter, shapes_differ ? " (others: see the notes)" : "", first.experts,
         first.topk);
+  }
+  for (const GpuOpbenchCase& test : report.cases) {
+    if (test.quiet_us.empty()) continue;
+    text += fmt::format("{}, {} rows: a ring adds {:.1f} us to {:.1f}\n", test.format, test.rows,
+                        Figures{test, hbm}.RingUs(), Quantile(test.quiet_us, 0.5));
   }
   text += fmt::format(
       "read bandwidth of the device's memory: {:.0f} GB/s, {:.0f} to {:.0f} in {} measurements; products: {:.0f} "

@@ -126,7 +126,6 @@ struct RouterArgs {
   ResidualRows x;  // room for `bucket` rows: they are read before the kernel knows how many there are
   const int32_t* rows = nullptr;
   float* logits = nullptr;    // [rows][experts + 1]
-  float* x_norm = nullptr;    // [rows][hidden], written when the layer rings
   uint64_t* words = nullptr;  // [RouterWords()], from block to block; zeroed once, launches leave zeros
   RouteTable routes;
   const int32_t* const* expert_to_slot = nullptr;  // [layers]: the current tables, in device memory
@@ -187,9 +186,8 @@ struct ExpertArgs {
   DeviceActivation activation = DeviceActivation::kSwiGlu;
   float alpha = 1, beta = 0, limit = 0;  // limit 0: none
   // fc2.
-  float* partial = nullptr;            // [rows * used][hidden]
-  uint32_t* tile_arrivals = nullptr;   // [hidden / 16], zeroed once
-  uint32_t* layer_arrivals = nullptr;  // [1]
+  float* partial = nullptr;           // [rows * used][hidden]
+  uint32_t* tile_arrivals = nullptr;  // [hidden / 16], zeroed once
   float port_scale = 1;
   bool use_shared_weights = false;  // all_rows: a row's result times routes.shared_weights
   bool completes = true;            // the residual row is complete: terms and squares for `next`

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cuda/doorbell_sums.h"
 #include "kernels/cuda/expert_layer_for_test.h"
 #include "quant/format.h"
 
@@ -333,15 +334,18 @@ TEST_F(ExpertFetchTest, TheSplitLaneAddsBothParts) {
     PcieLane lane = Lane(experts, 10, inner);
     lane.splits = true;
     const LayerRun got = Run(experts, some, values, kRows, kBucket, &lane, [&](const RouterArgs& router) {
+      std::vector<float> sums(Size(kRows * shape.hidden));
       for (size_t r = 0; r < all.ids.size(); ++r) {
         if (some[Size(all.ids[r])] >= 0) continue;
         const size_t m = r / Size(shape.used);
         const auto out = ExpertResult(experts, all.ids[r], exact.data() + m * Size(shape.hidden), rest);
-        float* const y = router.channel.y + static_cast<int64_t>(m) * router.channel.stride;
+        float* const y = sums.data() + m * Size(shape.hidden);
         for (size_t c = 0; c < out.size(); ++c) y[c] += static_cast<float>(double{all.weights[r]} * out[c]);
       }
-      router.channel.header->response = {.seq = 1};
-      router.channel.header->done_seq.value = 1;
+      const MatView<uint32_t> to = cuda::DoorbellSums(router.channel).Of(1, kRows);
+      for (int32_t m = 0; m < kRows; ++m) {
+        cuda::PublishSums(sums.data() + Size(m * shape.hidden), shape.hidden, to.Row(m));
+      }
     });
     EXPECT_EQ(got.ids, all.ids);
     EXPECT_EQ(got.doorbell.rings, 1u);

@@ -123,7 +123,6 @@ ExpertArgs LayerArgs(GpuRig& rig, const HostExperts& experts, const ExpertBank& 
   args.limit = s.limit;
   args.partial = rig.Poisoned<float>(Size(int64_t{rows} * s.used * s.hidden));
   args.tile_arrivals = rig.Zeroed<uint32_t>(Size(CeilDiv(s.hidden, kTileRows)));
-  args.layer_arrivals = rig.Zeroed<uint32_t>(1);
   args.port_scale = s.port_scale;
   return args;
 }
@@ -203,7 +202,6 @@ RouterArgs MakeRouter(GpuRig& rig, const RouterShape& shape, const ResidualRows&
   args.x = x;
   args.rows = rig.Upload(std::vector<int32_t>{shape.rows});
   args.logits = rig.Poisoned<float>(Size(shape.bucket * (shape.experts + 1)));
-  args.x_norm = rig.Poisoned<float>(Size(int64_t{shape.bucket} * x.hidden));
   args.words = rig.Zeroed<uint64_t>(Size(RouterWords(shape.experts, shape.used)));
   args.routes = {.ids = rig.Poisoned<int32_t>(routes),
                  .weights = rig.Poisoned<float>(routes),

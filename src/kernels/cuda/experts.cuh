@@ -1,13 +1,13 @@
 // Experts of a decode step that lie in device memory, hits and staged misses (the kernels, for the sources that
 // instantiate them): a block is one expert's tile of 16 output rows for all rows that chose it, so that its weights are
-// read and decoded once. fc2's blocks of one tile meet at a counter; the last one adds the results of a row's experts,
-// hits and misses apart, each in route order, and the last one of all waits for the misses of the CPU.
+// read and decoded once. fc2's blocks of the same tiles meet at a counter; the last one completes them.
 #pragma once
 
 #include "cuda/launch.h"
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/block_sync.cuh"
 #include "kernels/cuda/decode_step.h"
+#include "kernels/cuda/experts_combine.cuh"
 #include "kernels/cuda/tile_dispatch.cuh"
 
 namespace bellhop::kernels {
@@ -138,64 +138,6 @@ __global__ void __launch_bounds__(kThreads, MinBlocks<Format>(kN)) Fc1Kernel(Exp
   }
 }
 
-// A route as the sum over a row's experts sees it.
-struct RouteShare {
-  int slot;
-  float weight;
-};
-__device__ __forceinline__ RouteShare ShareOf(const ExpertArgs& args, int m, int u) {
-  if (args.all_rows) return {0, args.use_shared_weights ? args.routes.shared_weights[m] : 1.0f};
-  return {args.routes.slots[m * args.used + u], args.routes.weights[m * args.used + u]};
-}
-
-// One column of a row: the results of its experts, in route order. Misses are added as AddMisses does: the lanes'
-// results differ within that sum alone.
-struct ExpertSum {
-  float hits = 0, misses = 0;
-  bool missed = false;
-
-  __device__ __forceinline__ void Add(const ExpertArgs& args, const RouteShare& route, float out) {
-    if (route.slot < 0) return;
-    if (route.slot < args.bank.staging.first_slot) {
-      hits = __fmaf_rn(route.weight, out, hits);
-    } else {
-      misses = __fmaf_rn(route.weight, out, misses);
-      missed = true;
-    }
-  }
-  // With the residual.
-  __device__ __forceinline__ float Finish(const ExpertArgs& args, float before) const {
-    const float value = before + args.port_scale * hits;
-    return missed ? value + args.port_scale * misses : value;
-  }
-};
-// share(u), out(u): expert u's.
-template <typename Share, typename Out>
-__device__ __forceinline__ float AddExperts(const ExpertArgs& args, float before, const Share& share, const Out& out) {
-  ExpertSum sum;
-  for (int u = 0; u < args.used; ++u) {
-    const RouteShare route = share(u);
-    if (route.slot >= 0) sum.Add(args, route, out(u));
-  }
-  return sum.Finish(args, before);
-}
-
-// All lanes of a warp take part, 16 a row.
-template <typename Out>
-__device__ __forceinline__ void CombineColumn(const ExpertArgs& args, int m, int column, const Out& out) {
-  const int hidden = args.x.hidden;
-  float value = 0;
-  if (column < hidden) {
-    value = AddExperts(
-        args, args.x.values[int64_t{m} * hidden + column], [&](int u) { return ShareOf(args, m, u); }, out);
-  }
-  if (args.completes) {
-    WriteResidual(args.next, m, column, value, true);
-  } else if (column < hidden) {
-    args.x.values[int64_t{m} * hidden + column] = value;
-  }
-}
-
 // The scale and the bias of one result of `down`.
 __device__ __forceinline__ float FinishDown(const ExpertArgs& args, int slot, int expert, int column, float sum) {
   const DeviceMatrix& down = args.bank.down;
@@ -203,45 +145,6 @@ __device__ __forceinline__ float FinishDown(const ExpertArgs& args, int slot, in
   const bool bias = slot < args.bank.staging.first_slot || args.bank.staged_inner.begin == 0;
   if (args.bank.down_bias != nullptr && bias) out += args.bank.down_bias[int64_t{expert} * down.rows + column];
   return out;
-}
-
-// A block's tiles, from the results in memory.
-__device__ __forceinline__ void CombineTiles(const ExpertArgs& args, int first_tile, int rows) {
-  constexpr int kColumns = kWarps / 2 * kTileRows;  // of a block
-  const int column = first_tile * kTileRows + static_cast<int>(threadIdx.x) % kColumns;
-  for (int m = static_cast<int>(threadIdx.x) / kColumns; m < rows; m += kThreads / kColumns) {
-    CombineColumn(args, m, column,
-                  [&](int u) { return __ldcg(&args.partial[int64_t{m * args.used + u} * args.x.hidden + column]); });
-  }
-}
-
-// The block that is last of all: the sums of the misses, straight from host memory.
-inline __device__ void AddMisses(const ExpertArgs& args) {
-  __shared__ cuda::WaitScratch wait;
-  const uint32_t mask = cuda::AwaitMisses(cuda::BlockGroup(), args.layer, args.channel, args.doorbell, &wait);
-  const int hidden = args.x.hidden;
-  const int threads = static_cast<int>(blockDim.x);
-  constexpr int kAtOnce = 8;
-  for (int m = 0; m < kMaxStepRows; ++m) {
-    if ((mask >> m & 1u) == 0) continue;
-    const float* const sums = args.channel.y + m * args.channel.stride;
-    for (int base = 0; base < hidden; base += kAtOnce * threads) {
-      float miss[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int c = base + i * threads + static_cast<int>(threadIdx.x);
-        miss[i] = c < hidden ? cuda::LoadPayload(sums + c) : 0.0f;
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int c = base + i * threads + static_cast<int>(threadIdx.x);
-        if (base + i * threads >= hidden) break;
-        const float value =
-            c < hidden ? __ldcg(&args.x.values[int64_t{m} * hidden + c]) + args.port_scale * miss[i] : 0.0f;
-        WriteResidual(args.next, m, c, value, c / 16 * 16 < hidden);
-      }
-    }
-  }
 }
 
 // Four tiles a block, two warps a tile. The columns of a tile fall into kWarps classes by chunk, whose sums are added
@@ -325,9 +228,7 @@ __global__ void __launch_bounds__(kThreads, kLoadsAhead<Format> ? 2 : 1) Fc2Kern
     __syncthreads();
   }
   if (!ArriveLast(&args.tile_arrivals[blockIdx.x], static_cast<uint32_t>(groups > 0 ? groups : 1))) return;
-  CombineTiles(args, first_tile, rows);
-  if (!args.waits || args.doorbell->pending == 0) return;
-  if (ArriveLast(args.layer_arrivals, gridDim.x)) AddMisses(args);
+  CombineColumns<kThreads, kFc2Tiles * kTileRows>(args, first_tile * kTileRows, 0, rows);
 }
 
 inline uint64_t Bytes(const DeviceMatrix& w) { return DeviceMatrixBytes(w.format, w.rows, w.cols, w.row_bytes); }

@@ -9,13 +9,10 @@ namespace bellhop::kernels {
 
 template <typename Format>
 cudaError_t LaunchExpertFc1As(const ExpertArgs& args, int32_t bucket, const cuda::LaunchQueue& queue) {
+  using expert_stream::LaunchFc1As;
   const bool exact = args.x.terms.terms == 3;
-  if (bucket == 1) {
-    return exact ? expert_stream::LaunchFc1As<Format, 3, true>(args, queue)
-                 : expert_stream::LaunchFc1As<Format, 2, true>(args, queue);
-  }
-  return exact ? expert_stream::LaunchFc1As<Format, 3, false>(args, queue)
-               : expert_stream::LaunchFc1As<Format, 2, false>(args, queue);
+  if (bucket == 1) return exact ? LaunchFc1As<Format, 3, true>(args, queue) : LaunchFc1As<Format, 2, true>(args, queue);
+  return exact ? LaunchFc1As<Format, 3, false>(args, queue) : LaunchFc1As<Format, 2, false>(args, queue);
 }
 
 template <typename Format>

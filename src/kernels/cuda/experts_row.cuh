@@ -101,9 +101,15 @@ __global__ void __launch_bounds__(64 * kMaxRowRoutes) Fc2RowKernel(ExpertArgs ar
   AwaitPrevious();
   const int rows = *args.rows, slot = args.routes.slots[route];
   const float before = combines ? args.x.values[column] : 0.0f;
-  // The router has said so, and nobody changes it before all blocks are here.
-  const bool pending = args.waits && args.doorbell->pending != 0;
   if (rows == 0) return;
+  // The CPU may have been faster: its sum is on its way while the block computes.
+  bool adds = false;
+  uint32_t word = cuda::kNoSum;
+  if (combines && lane < kTileRows && args.waits) {
+    const cuda::SumWait wait(args.layer, args.channel, args.doorbell);
+    adds = wait.has(0);
+    if (adds) word = wait.Look(0, column);
+  }
   if (slot >= 0) {
     const experts::DownPart down = experts::CutDownTiles(args, Tiles(Format::kFormat), tile, slot);
     MultiplyClass<Format, kTerms>(down, ClassBegin(half, 2, down.w.chunks), ClassBegin(half + 1, 2, down.w.chunks),
@@ -123,18 +129,23 @@ __global__ void __launch_bounds__(64 * kMaxRowRoutes) Fc2RowKernel(ExpertArgs ar
   }
   __syncthreads();
   if (warp == 0) {
-    const float value = column < hidden ? AddExperts(
-                                              args, before, [&](int u) { return shares[u]; },
-                                              [&](int u) { return outs[u][lane % kTileRows]; })
-                                        : 0.0f;
+    float value = 0;
+    if (column < hidden) {
+      value = AddExperts(
+          args, before, [&](int u) { return shares[u]; }, [&](int u) { return outs[u][lane % kTileRows]; });
+    }
+    if (adds) {
+      cuda::SumWait wait(args.layer, args.channel, args.doorbell);
+      wait.Lead(tile == 0);
+      value = experts::AddMisses(args, value, word, 0, column, &wait);
+      if (tile == 0 && lane == 0) wait.Finish();
+    }
     if (args.completes) {
       WriteResidual(args.next, 0, column, value, next_norm, lane < kTileRows);
     } else if (combines && lane < kTileRows) {
       args.x.values[column] = value;
     }
   }
-  if (!pending) return;
-  if (ArriveLast(args.layer_arrivals, gridDim.x)) experts::AddMisses(args);
 }
 
 template <typename Format, int kTerms>

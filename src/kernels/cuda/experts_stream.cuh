@@ -207,49 +207,16 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Format>) Fc2Kernel(const __g
   }
 }
 
-// What fc2 has left in memory, added up: a block has 64 columns of four rows, all of whose experts are under way at
-// once. The last block of all waits for the misses of the CPU.
+// What fc2 has left in memory, added up: a block has 64 columns of four rows. Blocks may wait for the CPU, for whose
+// answer no kernel behind this one and no other block is needed: it is of no account how many of them fit on a device.
 inline constexpr int kCombineColumns = 64, kCombineRows = 4, kCombineThreads = kCombineColumns * kCombineRows;
-inline constexpr int kCombineRoutes = 16;  // of a row that are looked up at once
 
 inline __global__ void __launch_bounds__(kCombineThreads) CombineKernel(const __grid_constant__ ExpertArgs args) {
-  __shared__ experts::RouteShare shares[kCombineRows][kCombineRoutes];
   LetNextStart();
   AwaitPrevious();
-  const int rows = *args.rows, hidden = args.x.hidden, used = args.used;
-  const int first_row = static_cast<int>(blockIdx.y) * kCombineRows;
-  const int local = static_cast<int>(threadIdx.x) / kCombineColumns, m = first_row + local;
-  const int column = static_cast<int>(blockIdx.x) * kCombineColumns + static_cast<int>(threadIdx.x) % kCombineColumns;
-  const bool inside = m < rows && column < hidden;
-  const float before = inside ? args.x.values[int64_t{m} * hidden + column] : 0.0f;
-  experts::ExpertSum sum;
-  for (int base = 0; base < used; base += kCombineRoutes) {
-    const int count = used - base < kCombineRoutes ? used - base : kCombineRoutes;
-    __syncthreads();
-    const int own = static_cast<int>(threadIdx.x) / kCombineRoutes, u = static_cast<int>(threadIdx.x) % kCombineRoutes;
-    if (own < kCombineRows && u < count && first_row + own < rows) {
-      shares[own][u] = experts::ShareOf(args, first_row + own, base + u);
-    }
-    float out[kCombineRoutes];
-#pragma unroll
-    for (int i = 0; i < kCombineRoutes; ++i) {
-      // Also of routes that have no result, whose share says so.
-      out[i] = inside && i < count ? __ldcg(&args.partial[int64_t{m * used + base + i} * hidden + column]) : 0.0f;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kCombineRoutes; ++i) {
-      if (inside && i < count) sum.Add(args, shares[local][i], out[i]);
-    }
-  }
-  const float value = inside ? sum.Finish(args, before) : 0.0f;
-  if (args.completes) {
-    WriteResidual(args.next, m, column, value, m < rows);
-  } else if (inside) {
-    args.x.values[int64_t{m} * hidden + column] = value;
-  }
-  if (!args.waits || args.doorbell->pending == 0) return;
-  if (ArriveLast(args.layer_arrivals, gridDim.x * gridDim.y)) experts::AddMisses(args);
+  const int rows = *args.rows, first = static_cast<int>(blockIdx.y) * kCombineRows;
+  experts::CombineColumns<kCombineThreads, kCombineColumns>(args, static_cast<int>(blockIdx.x) * kCombineColumns, first,
+                                                            rows < first + kCombineRows ? rows : first + kCombineRows);
 }
 
 inline cudaError_t Multiprocessors(int* count) {

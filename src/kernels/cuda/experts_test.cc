@@ -1,6 +1,9 @@
 // fc1 and fc2 of a decode step with routes made by hand, against exact results of the decoded weights.
 #include <cmath>
+#include <thread>
 
+#include "cuda/doorbell_channel.h"
+#include "cuda/doorbell_sums.h"
 #include "kernels/cuda/expert_layer_for_test.h"
 #include "quant/format.h"
 
@@ -181,9 +184,12 @@ TEST_F(ExpertsTest, AllRowsOfOneFeedForwardPart) {
   }
 }
 
-// The CPU's answer is there already: what is tested is what is added, and to which rows.
+// What is added, and to which rows, where the CPU was faster and where it is waited for.
 TEST_F(ExpertsTest, SumsOfTheMissesAreAddedOnce) {
-  constexpr int32_t kRows = 5;
+  struct Case {
+    int32_t rows, bucket;
+    bool some_hit, late;
+  };
   const LayerShape shape{.gate = WeightFormat::kQ4_0,
                          .up = WeightFormat::kQ4_0,
                          .down = WeightFormat::kQ4_0,
@@ -194,44 +200,113 @@ TEST_F(ExpertsTest, SumsOfTheMissesAreAddedOnce) {
                          .port_scale = 0.5f};
   MakeNorms(shape.hidden);
   const HostExperts experts = RandomExperts(shape, 8);
-  const auto values = Normal(Size(kRows * shape.hidden), 1, 9);
-  for (const bool some_hit : {true, false}) {
+  for (const Case& c :
+       {Case{5, 8, true, false}, Case{5, 8, false, true}, Case{5, 8, true, true}, Case{1, 1, true, false},
+        Case{1, 1, true, true}, Case{1, 1, false, true}, Case{32, 32, true, true}, Case{23, 32, true, false}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " rows, hits " << c.some_hit << ", late " << c.late);
+    const auto values = Normal(Size(c.rows * shape.hidden), 1, 9);
     const std::vector<int32_t> slot_of =
-        some_hit ? std::vector<int32_t>{0, 1, -1, 2, -1, -1} : std::vector<int32_t>(6, -1);
+        c.some_hit ? std::vector<int32_t>{0, 1, -1, 2, -1, -1} : std::vector<int32_t>(6, -1);
     const ExpertBank bank = MakeBank(rig(), experts, slot_of, 3);
-    const HostRoutes routes = RandomRoutes(kRows, shape, slot_of, 10);
-    const Outcome hits = Run(experts, bank, routes, values, 0, 8, 2);
+    const HostRoutes routes = RandomRoutes(c.rows, shape, slot_of, 10);
+    const Outcome hits = Run(experts, bank, routes, values, 0, c.bucket, 2);
 
+    constexpr uint64_t kSeq = 6;
     const cuda::DoorbellChannel channel = MakeChannel(rig(), shape.used, shape.hidden);
+    cuda::DoorbellSums answers(channel);
+    const MatView<uint32_t> sums = answers.Of(kSeq, c.rows);
     cuda::DoorbellState state;
-    state.rings = state.pending = 1;
+    state.rings = state.pending = kSeq;
+    state.completed = kSeq - 1;
+    state.deadline_ns = 5'000'000'000;
     std::vector<float> want = hits.values;
-    for (int32_t m = 0; m < kRows; ++m) {
-      if (m == 3) continue;
+    std::vector<std::vector<float>> rows(Size(c.rows));
+    for (int32_t m = 0; m < c.rows; ++m) {
+      if (m == 3) continue;  // has no miss
       state.pending_rows |= 1u << m;
-      const auto sums = Normal(Size(shape.hidden), 1, 20 + static_cast<uint64_t>(m));
-      for (int32_t c = 0; c < shape.hidden; ++c) {
-        channel.y[m * channel.stride + c] = sums[Size(c)];
-        want[Size(m * shape.hidden + c)] += shape.port_scale * sums[Size(c)];
-      }
+      if (m == 2) continue;  // has failed
+      rows[Size(m)] = Normal(Size(shape.hidden), 1, 20 + static_cast<uint64_t>(m));
+      for (int32_t i = 0; i < shape.hidden; ++i)
+        want[Size(m * shape.hidden + i)] += shape.port_scale * rows[Size(m)][Size(i)];
     }
-    channel.header->response = {.seq = 1};
-    channel.header->done_seq.value = 1;
+    const auto publish = [&](RowRange columns) {
+      for (int32_t m = 0; m < c.rows; ++m) {
+        if (m == 2) cuda::PublishMark(cuda::kFailedMark, columns.size(), sums.Row(m) + columns.begin);
+        if (rows[Size(m)].empty()) continue;
+        cuda::PublishSums(rows[Size(m)].data() + columns.begin, columns.size(), sums.Row(m) + columns.begin);
+      }
+    };
+    if (!c.late) publish({0, shape.hidden});
 
-    ExpertArgs args = LayerArgs(rig(), experts, bank, kRows, 2);
+    ExpertArgs args = LayerArgs(rig(), experts, bank, c.rows, 2);
     args.routes = UploadRoutes(rig(), routes, experts);
-    args.x = UploadResidual(rig(), values, norm_, kRows, kEpsilon, 2);
-    args.next = NextResidual(rig(), args.x, next_norm_, kRows);
+    args.x = UploadResidual(rig(), values, norm_, c.rows, kEpsilon, 2);
+    args.next = NextResidual(rig(), args.x, next_norm_, c.rows);
     args.waits = true;
     args.channel = channel;
     args.doorbell = rig().Upload(std::vector<cuda::DoorbellState>{state});
-    ASSERT_EQ(LaunchExpertFc1(args, 8, rig().queue()), cudaSuccess);
-    ASSERT_EQ(LaunchExpertFc2(args, 8, rig().queue()), cudaSuccess);
+    ASSERT_EQ(LaunchExpertFc1(args, c.bucket, rig().queue()), cudaSuccess);
+    ASSERT_EQ(LaunchExpertFc2(args, c.bucket, rig().queue()), cudaSuccess);
+    if (c.late) {
+      for (const RowRange columns : {RowRange{320, shape.hidden}, RowRange{0, 48}, RowRange{48, 320}}) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        publish(columns);
+      }
+    }
     const auto got = rig().Download(args.next.values, want.size());
     EXPECT_TRUE(SameBits(got.data(), want.data(), want.size()));
-    ExpectResidual(rig(), args.next, next_norm_, kRows);
-    EXPECT_EQ(rig().Download(args.doorbell, 1)[0].completed, 1u);
-    EXPECT_EQ(rig().Download(args.layer_arrivals, 1)[0], 0u);
+    ExpectResidual(rig(), args.next, next_norm_, c.rows);
+    const auto after = rig().Download(args.doorbell, 1)[0];
+    EXPECT_EQ(after.completed, kSeq);
+    EXPECT_EQ(after.error.code, cuda::DeviceErrorCode::kNone);
+    for (int32_t m = 0; m < c.rows; ++m) {
+      EXPECT_EQ(after.rows[m].code, m == 2 ? cuda::RowErrorCode::kExpert : cuda::RowErrorCode::kNone) << m;
+    }
+    rig().FreeMemory();
+  }
+}
+
+// Neither a refusal nor a deadline leaves anybody waiting; both are errors that the host finds in the channel.
+TEST_F(ExpertsTest, NobodyWaitsForSumsThatDoNotCome) {
+  const LayerShape shape{.gate = WeightFormat::kQ4_0,
+                         .up = WeightFormat::kQ4_0,
+                         .down = WeightFormat::kQ4_0,
+                         .experts = 4,
+                         .used = 2,
+                         .hidden = 352,
+                         .inner = 32};
+  MakeNorms(shape.hidden);
+  const HostExperts experts = RandomExperts(shape, 8);
+  for (const int32_t rows : {1, 6}) {
+    for (const bool refused : {false, true}) {
+      const int32_t bucket = rows == 1 ? 1 : 8;
+      const auto values = Normal(Size(rows * shape.hidden), 1, 9);
+      const std::vector<int32_t> slot_of{0, -1, 1, -1};
+      const ExpertBank bank = MakeBank(rig(), experts, slot_of, 2);
+      const HostRoutes routes = RandomRoutes(rows, shape, slot_of, 10);
+      const cuda::DoorbellChannel channel = MakeChannel(rig(), shape.used, shape.hidden);
+      cuda::DoorbellSums answers(channel);
+      if (refused) answers.Refuse(1, cuda::ServiceError::kBadRequest);
+      cuda::DoorbellState state;
+      state.rings = state.pending = 1;
+      state.pending_rows = (1u << rows) - 1;
+      state.deadline_ns = 2'000'000;
+      ExpertArgs args = LayerArgs(rig(), experts, bank, rows, 2);
+      args.layer = 7;
+      args.routes = UploadRoutes(rig(), routes, experts);
+      args.x = UploadResidual(rig(), values, norm_, rows, kEpsilon, 2);
+      args.next = NextResidual(rig(), args.x, next_norm_, rows);
+      args.waits = true;
+      args.channel = channel;
+      args.doorbell = rig().Upload(std::vector<cuda::DoorbellState>{state});
+      ASSERT_EQ(LaunchExpertFc1(args, bucket, rig().queue()), cudaSuccess);
+      ASSERT_EQ(LaunchExpertFc2(args, bucket, rig().queue()), cudaSuccess);
+      const auto after = rig().Download(args.doorbell, 1)[0];
+      EXPECT_EQ(after.error.code, refused ? cuda::DeviceErrorCode::kService : cuda::DeviceErrorCode::kDeadline);
+      EXPECT_EQ(after.error.layer, 7);
+      EXPECT_EQ(cuda::DoorbellDeviceStatus(channel).code(), refused ? StatusCode::kInternal : StatusCode::kCuda);
+      rig().FreeMemory();
+    }
   }
 }
 

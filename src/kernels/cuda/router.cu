@@ -5,6 +5,7 @@
 #include "cuda/launch.h"
 #include "kernels/cuda/decode_step.h"
 #include "kernels/cuda/router_groups.cuh"
+#include "kernels/cuda/router_ring.cuh"
 #include "kernels/cuda/router_row.cuh"
 #include "kernels/cuda/router_score.cuh"
 #include "kernels/cuda/router_words.cuh"
@@ -83,21 +84,6 @@ __device__ __forceinline__ void ReceiveRoutes(const RouterArgs& args, const Rout
   });
 }
 
-// The input of the experts for the rows that the CPU is asked for.
-__device__ __forceinline__ void WriteNormed(const RouterArgs& args, int rows, uint32_t wanted, const float* norms) {
-  const int hidden = args.x.hidden;
-  for (int m = 0; m < rows; ++m) {
-    if ((wanted >> m & 1u) == 0) continue;
-    for (int c = 4 * static_cast<int>(threadIdx.x); c < hidden; c += 4 * kScoreThreads) {
-      const float4 x = *reinterpret_cast<const float4*>(args.x.values + int64_t{m} * hidden + c);
-      const float4 g = *reinterpret_cast<const float4*>(args.x.norm + c);
-      *reinterpret_cast<float4*>(args.x_norm + int64_t{m} * hidden + c) =
-          make_float4(x.x * g.x * norms[m], x.y * g.y * norms[m], x.z * g.z * norms[m], x.w * g.w * norms[m]);
-    }
-  }
-  __syncthreads();
-}
-
 // What Classify reads comes to L1 while scores are made. Who stores it keeps the loads alive.
 __device__ __forceinline__ uint32_t Touch(const cuda::DoorbellState& state, int lane) {
   return static_cast<uint32_t>(state.rows[lane].code) + static_cast<uint32_t>(state.steps);
@@ -118,13 +104,10 @@ __device__ __forceinline__ void Finish(const RouterArgs& args, const StepRoutes&
                                          .weights = routes.weights,
                                          .expert_to_slot = step.slots,
                                          .placement = placement,
-                                         .x = args.x_norm,
-                                         .x_stride = args.x.hidden,
                                          .route_slots = routes.slots,
                                          .route_counts = args.route_counts,
                                          .last_steps = nullptr,
                                          .ring_misses = args.ring_misses};
-  const cuda::BlockGroup block;
   if (rows == 1) {
     // One warp, without barriers of the block; the experts of one row are distinct.
     if (warp == 0) {
@@ -135,11 +118,12 @@ __device__ __forceinline__ void Finish(const RouterArgs& args, const StepRoutes&
     __syncthreads();
   } else {
     __syncthreads();
-    cuda::Classify(block, classified, args.channel, args.doorbell, &classify);
+    cuda::Classify(cuda::BlockGroup(), classified, args.channel, args.doorbell, &classify);
   }
-  if (classify.ring != 0) {
-    WriteNormed(args, rows, classify.miss_rows, norms);
-    cuda::Ring(block, classified, args.channel, args.doorbell, classify);
+  // Of one row, while its routes are grouped.
+  const int ringing = rows == 1 ? 1 : 0;
+  if (classify.ring != 0 && warp >= ringing) {
+    router::RingMisses(args, classified, classify, norms, {ringing * 32, kScoreThreads - ringing * 32});
   }
   if (rows == 1) {
     if (warp == 0) router::GroupRow(args, routes, lane);

@@ -209,7 +209,6 @@ class Builder {
     args.limit = activation.limit < std::numeric_limits<float>::infinity() ? activation.limit : 0;
     args.partial = b_.partial;
     args.tile_arrivals = b_.tile_arrivals;
-    args.layer_arrivals = b_.arrivals;
     args.port_scale = port_scale;
     args.next = ReadBy(2 * l + 2);
     args.channel = in_.channel;
@@ -253,7 +252,6 @@ class Builder {
     router.x = ReadBy(2 * l + 1);
     router.rows = b_.state.rows;
     router.logits = b_.router_logits;
-    router.x_norm = b_.x_norm;
     router.words = b_.router_words;
     router.routes = b_.routes;
     router.expert_to_slot = b_.expert_to_slot;

@@ -2,6 +2,8 @@
 // show; prompts are launches, as in a model, and long enough.
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -74,7 +76,7 @@ class LayerBench final : public GpuLayerBench {
                                             .numerics = {.activation = spec_.activation}},
                                    .cpu_inner = pcie_.cpu_inner(),
                                    .service_cpu = options_.service_cpu,
-                                   .wrap_runner = {}},
+                                   .wrap_runner = InsteadOfMisses()},
                                   notes));
     }
     counts_.Begin(static_cast<size_t>(layer_count_), options_.shape.experts);
@@ -93,6 +95,10 @@ class LayerBench final : public GpuLayerBench {
   }
 
  private:
+  std::function<std::unique_ptr<moe::MissRunner>(moe::MissRunner*)> InsteadOfMisses() const {
+    if (!options_.answers_at_once) return {};
+    return [hidden = spec_.hidden](moe::MissRunner*) { return std::make_unique<moe::InstantRunner>(hidden); };
+  }
   Status AllocateStep();
   Status LoadLayers(std::vector<std::string>* notes);
   Status LoadPrompt(sys::WorkerPool* pool, std::vector<std::string>* notes);
@@ -108,6 +114,9 @@ class LayerBench final : public GpuLayerBench {
   Result<cuda::GraphExec> Capture(const std::vector<GpuLayer>& layers, int32_t bucket,
                                   const std::vector<StepPart>& parts);
   Status TimeSteps(int32_t rows, int32_t replays, GpuLayerTimes* times);
+  template <typename Submit>
+  Status RunReplays(int32_t replays, const Submit& submit);
+  Status TimeQuiet(int32_t rows, int32_t replays, GpuLayerTimes* times);
   Status Begin(int32_t replay, int32_t rows, int32_t bucket);
   Status SubmitChunk(int32_t rows, int32_t replay, bool marks);
   Status TimePrompts(int32_t rows, int32_t replays, GpuLayerTimes* times);
@@ -347,6 +356,39 @@ Status LayerBench::Begin(int32_t replay, int32_t rows, int32_t bucket) {
   return Status();
 }
 
+// Runs `submit` for all replays, and waits; the service answers in between.
+template <typename Submit>
+Status LayerBench::RunReplays(int32_t replays, const Submit& submit) {
+  next_mark_ = 0;
+  BELLHOP_TRY(doorbell_.BeginStep());
+  Status status;
+  for (int32_t i = 0; i < replays && status.ok(); ++i) status = submit(i);
+  const Status done = stream_->Synchronize();
+  BELLHOP_TRY(doorbell_.EndStep());
+  BELLHOP_TRY(status);
+  return done;
+}
+
+// The same rows and the same hits.
+Status LayerBench::TimeQuiet(int32_t rows, int32_t replays, GpuLayerTimes* times) {
+  const auto bucket = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(rows)));
+  std::vector<GpuLayer> quiet = layers_.layers;
+  for (GpuLayer& layer : quiet) layer.router->ring_misses = layer.feed_forward.waits = false;
+  BELLHOP_TRY_ASSIGN(const cuda::GraphExec graph, Capture(quiet, bucket, {StepPart::kAll}));
+  const auto whole_layers = [&](int32_t i) -> Status {
+    BELLHOP_TRY(Begin(i, rows, bucket));
+    BELLHOP_TRY(Mark());
+    BELLHOP_TRY(graph.Launch(*stream_));
+    return Mark();
+  };
+  BELLHOP_TRY(RunReplays(kWarmUps + replays, whole_layers));
+  for (int32_t i = kWarmUps; i < kWarmUps + replays; ++i) {
+    BELLHOP_TRY_ASSIGN(const double us, LayerUs(2 * static_cast<size_t>(i)));
+    times->quiet_us.push_back(us);
+  }
+  return Status();
+}
+
 Status LayerBench::TimeSteps(int32_t rows, int32_t replays, GpuLayerTimes* times) {
   const auto bucket = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(rows)));
   const int32_t all = kWarmUps + replays;
@@ -361,30 +403,20 @@ Status LayerBench::TimeSteps(int32_t rows, int32_t replays, GpuLayerTimes* times
   BELLHOP_TRY(counts_.Fetch(store_, buffers_, *stream_));
   counts_.Reset();
 
-  // Runs `submit` for all replays, and waits; the service answers in between.
-  const auto run = [&](auto&& submit) -> Status {
-    next_mark_ = 0;
-    BELLHOP_TRY(doorbell_.BeginStep());
-    Status status;
-    for (int32_t i = 0; i < all && status.ok(); ++i) status = submit(i);
-    const Status done = stream_->Synchronize();
-    BELLHOP_TRY(doorbell_.EndStep());
-    BELLHOP_TRY(status);
-    return done;
-  };
   const auto whole_layers = [&](int32_t i) -> Status {
     BELLHOP_TRY(Begin(i, rows, bucket));
     BELLHOP_TRY(Mark());
     BELLHOP_TRY(whole.Launch(*stream_));
     return Mark();
   };
-  BELLHOP_TRY(run(whole_layers));
+  BELLHOP_TRY(RunReplays(all, whole_layers));
   for (int32_t i = kWarmUps; i < all; ++i) {
     BELLHOP_TRY_ASSIGN(const double us, LayerUs(2 * static_cast<size_t>(i)));
     times->layer_us.push_back(us);
   }
   BELLHOP_TRY(CheckFaults(rows, false));
   BELLHOP_TRY(TakeCounts(rows, all, times));
+  if (options_.answers_at_once) BELLHOP_TRY(TimeQuiet(rows, replays, times));
 
   const auto parts = [&](int32_t i) -> Status {
     BELLHOP_TRY(Begin(i + kWarmUps, rows, bucket));  // other rows than the replays before have had
@@ -394,7 +426,7 @@ Status LayerBench::TimeSteps(int32_t rows, int32_t replays, GpuLayerTimes* times
     BELLHOP_TRY(experts.Launch(*stream_));
     return Mark();
   };
-  BELLHOP_TRY(run(parts));
+  BELLHOP_TRY(RunReplays(all, parts));
   for (int32_t i = kWarmUps; i < all; ++i) {
     BELLHOP_TRY_ASSIGN(const double router_us, LayerUs(3 * static_cast<size_t>(i)));
     BELLHOP_TRY_ASSIGN(const double experts_us, LayerUs(3 * static_cast<size_t>(i) + 1));

@@ -121,7 +121,6 @@ StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& option
   if (s.inner > 0) b.inner = TakeTerms(arena, routes, s.inner, terms);
   b.partial = arena->Take<float>(count(routes * spec.hidden));
   b.tile_arrivals = arena->Take<uint32_t>(count(b.residual.square_count()));
-  b.arrivals = arena->Take<uint32_t>(1);
   b.attention_partials = reinterpret_cast<float*>(arena->Take<uint8_t>(s.attention_partials));
   b.attention_words = reinterpret_cast<float*>(arena->Take<uint8_t>(s.attention_words));
   b.attention_counters = arena->Take<uint32_t>(count(rows * s.kv_heads));
@@ -131,7 +130,6 @@ StepBuffers TakeStepBuffers(const ModelSpec& spec, const GpuModelOptions& option
   b.experts = s.experts;
   b.router_logits = arena->Take<float>(count(rows * (s.experts + 1)));
   b.router_words = arena->Take<uint64_t>(count(kernels::RouterWords(s.experts, s.used)));
-  b.x_norm = arena->Take<float>(count(rows * spec.hidden));
   b.routes.ids = arena->Take<int32_t>(count(routes));
   b.routes.weights = arena->Take<float>(count(routes));
   b.routes.slots = arena->Take<int32_t>(count(routes));

@@ -31,13 +31,11 @@ struct StepBuffers {
   float* partial = nullptr;  // [routes][hidden]
   float* router_logits = nullptr;
   uint64_t* router_words = nullptr;  // [kernels::RouterWords()], zeros between kernels
-  float* x_norm = nullptr;           // [rows][hidden]
   kernels::RouteTable routes;
   float* attention_partials = nullptr;
   float* attention_words = nullptr;  // of one row, zeros between kernels
   uint32_t* attention_counters = nullptr;
   uint32_t* tile_arrivals = nullptr;  // [hidden / 16]
-  uint32_t* arrivals = nullptr;       // [1], fc2's
   float* logits = nullptr;            // [rows][vocab]
   cuda::DoorbellState* doorbell = nullptr;
   int32_t** expert_to_slot = nullptr;  // [layers]
