@@ -54,13 +54,14 @@ NibbleGrid<kEntries> Nibbles(const uint8_t (&grid)[kEntries][4], const float (&l
   return packed;
 }
 
-TernaryGrid TernaryWithDelta() {
+// Nibble of element j at bit place[j] of an entry.
+TernaryGrid TernaryWithDelta(const uint32_t (&place)[8], int shift) {
   TernaryGrid ternary;
   for (uint32_t i = 0; i < 4096; ++i) {
     const uint32_t negative = i >> 11 << 2;
     uint32_t nibbles = 0;
     for (int j = 0; j < 8; ++j) {
-      nibbles |= (static_cast<uint32_t>(quant::kIq1sGrid[i & 2047][j] + 1) | negative) << (4 * j);
+      nibbles |= ((static_cast<uint32_t>(quant::kIq1sGrid[i & 2047][j] + 1) | negative) << shift) << place[j];
     }
     ternary.entry[i] = nibbles;
   }
@@ -81,6 +82,7 @@ const TwoBitGrid<512> kIq2xsTwoBits = TwoBits(quant::kIq2xsGrid);
 const TwoBitGrid<1024> kIq2sTwoBits = TwoBits(quant::kIq2sGrid);
 const NibbleGrid<256> kIq3xxsNibbles = Nibbles(quant::kIq3xxsGrid, kIq3xxsLevels);
 const NibbleGrid<512> kIq3sNibbles = Nibbles(quant::kIq3sGrid, kIq3sLevels);
-const TernaryGrid kIq1Ternary = TernaryWithDelta();
+const TernaryGrid kIq1Ternary = TernaryWithDelta({0, 4, 8, 12, 16, 20, 24, 28}, 0);
+const TernaryGrid kIq1TernaryPairs = TernaryWithDelta({0, 16, 4, 20, 8, 24, 12, 28}, 1);
 
 }  // namespace bellhop::kernels

@@ -51,10 +51,12 @@ struct TernaryGrid {
   alignas(64) uint32_t entry[4096];
 };
 extern const TernaryGrid kIq1Ternary;
+// The same nibbles times two, an index of kIq1CodePairs but for its lowest bit; those of even elements come first.
+extern const TernaryGrid kIq1TernaryPairs;
 // Internal linkage: an inline variable would be a symbol shared with units of other instruction sets.
 alignas(64) constexpr float kIq1Codes[16] = {-0.875f, 0.125f, 1.125f, 0, -1.125f, -0.125f, 0.875f, 0,
                                              -0.875f, 0.125f, 1.125f, 0, -1.125f, -0.125f, 0.875f, 0};
-// Each code twice.
+// Each code twice, so that a table can hold the products with two scales by turns.
 alignas(64) constexpr float kIq1CodePairs[16] = {-0.875f, -0.875f, 0.125f,  0.125f,  1.125f, 1.125f, 0, 0,
                                                  -1.125f, -1.125f, -0.125f, -0.125f, 0.875f, 0.875f, 0, 0};
 

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/avx512/codes.h"
 #include "kernels/cpu/avx512/f32x16.h"
+#include "kernels/cpu/fp4_weights.h"
 #include "kernels/dot.h"
 #include "kernels/gemm.h"
 #include "quant/blocks.h"
@@ -135,6 +136,7 @@ inline F32x16 Deinterleave(F32x16 v) {
 
 #include "kernels/cpu/dot_few_body.inc"
 
+inline constexpr int kScaleTableBytes = 64;
 #include "kernels/cpu/planar_few_body.inc"
 
 #include "kernels/cpu/avx512/planar_steps_body.inc"
