@@ -16,7 +16,7 @@ struct MachineConstants {
   double sync_us = 0;  // of a layer that rings
   // What a layer's misses take beside their bytes; not measured, but as on 16 cores and an H200.
   double cpu_us = 2;     // workers start and meet, while the hits are computed
-  double fetch_us = 40;  // a kernel that reads over PCIe fills and empties, and the layer's hits wait for it
+  double fetch_us = 90;  // a kernel that reads over PCIe fills and empties, and the layer's hits wait for it
 
   // Of a layer with misses, beside their bytes.
   double MissUs(config::MissLane lane) const { return lane == config::MissLane::kPcie ? fetch_us : sync_us + cpu_us; }
