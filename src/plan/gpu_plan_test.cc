@@ -35,7 +35,9 @@ GpuInfo Gpu(uint64_t free_bytes) {
                     .pcie_gbps = 50,
                     .both_dram_gbps = 80,
                     .both_pcie_gbps = 45,
-                    .sync_us = 4}};
+                    .sync_us = 4,
+                    .cpu_us = 2,
+                    .fetch_us = 10}};
 }
 
 constexpr GpuNeeds kNeeds{
