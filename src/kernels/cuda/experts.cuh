@@ -148,7 +148,7 @@ __device__ __forceinline__ float FinishDown(const ExpertArgs& args, int slot, in
 }
 
 // Four tiles a block, two warps a tile. The columns of a tile fall into kWarps classes by chunk, whose sums are added
-// in order, as in experts_row.cuh.
+// in order.
 inline constexpr int kFc2Tiles = kWarps / 2;
 inline constexpr int kFc2Classes = kWarps;
 

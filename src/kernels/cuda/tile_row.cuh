@@ -117,19 +117,6 @@ class RowPart {
     }
   }
 
-  // Where a class has one chunk at most: each chunk's sums by themselves, done(c, sums) for c < kChunks.
-  template <typename Done>
-  __device__ __forceinline__ void MultiplyEach(const RowColumn& x, const typename Format::Tables& tables,
-                                               const Done& done) {
-    Activations ahead(x, count_, first_);
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      float acc[4] = {};
-      if (first_ + c * kStep < count_) MultiplyChunk(c, tables, &ahead, acc);
-      done(c, acc);
-    }
-  }
-
  private:
   static constexpr int kGroups = Format::kGroups, kAhead = kChunks * kGroups < 4 ? kChunks * kGroups : 4;
   static_assert(kChunks * kGroups % kAhead == 0);
@@ -151,58 +138,6 @@ class RowPart {
 
   typename Format::Chunk chunks_[kChunks];
   const uint8_t* tile_;
-  int count_, first_, lane_;
-};
-
-// One class of two tiles with the same columns, for formats of small chunks. A chunk of each is under way: with the
-// warps that an SM holds, more than its memory latency needs.
-template <typename Format, int kTerms>
-class RowPair {
- public:
-  __device__ __forceinline__ RowPair(const uint8_t* a, const uint8_t* b, int count, int first, int lane)
-      : a_(a), b_(b), count_(count), first_(first), lane_(lane) {
-    Load(a_, first, &a_chunk_);
-    Load(b_, first, &b_chunk_);
-  }
-
-  __device__ __forceinline__ void Multiply(const RowColumn& x, const typename Format::Tables& tables, float (&acc_a)[4],
-                                           float (&acc_b)[4]) {
-    RowActivations<Format, kTerms, kRowClasses, 4, 0> ahead(x, count_, first_);
-#pragma unroll 1
-    for (int base = first_; base < count_; base += kTurn * kRowClasses) {
-#pragma unroll
-      for (int c = 0; c < kTurn; ++c) {
-        const int next = base + (c + 1) * kRowClasses;
-        if (next - kRowClasses >= count_) break;
-#pragma unroll
-        for (int i = 0; i < kGroups; ++i) {
-          GroupFragment<Format::kTerms> f;
-          Format::Expand(a_chunk_, i, lane_ % 4, tables, &f);
-          ahead.Multiply(f, c * kGroups + i, acc_a);
-        }
-        Load(a_, next, &a_chunk_);
-#pragma unroll
-        for (int i = 0; i < kGroups; ++i) {
-          GroupFragment<Format::kTerms> f;
-          Format::Expand(b_chunk_, i, lane_ % 4, tables, &f);
-          ahead.Multiply(f, c * kGroups + i, acc_b);
-          ahead.Free(c * kGroups + i);
-        }
-        Load(b_, next, &b_chunk_);
-      }
-      ahead.Advance(kTurn);
-    }
-  }
-
- private:
-  static constexpr int kGroups = Format::kGroups, kTurn = 4 / kGroups;
-
-  __device__ __forceinline__ void Load(const uint8_t* tile, int chunk, typename Format::Chunk* to) const {
-    if (chunk < count_) *to = Format::Load(tile + chunk * Tiles(Format::kFormat).chunk_bytes, lane_);
-  }
-
-  typename Format::Chunk a_chunk_, b_chunk_;
-  const uint8_t *a_, *b_;
   int count_, first_, lane_;
 };
 
