@@ -15,6 +15,8 @@
 namespace bellhop::kernels {
 
 inline constexpr int kAttendWarps = 4;
+// Up to so many splits of one page each; then splits grow, up to so many pages, before there are more of them.
+inline constexpr int kFewSplits = 8, kFewPages = 4;
 
 // Chosen at launch.
 struct AttendPlan {

@@ -10,25 +10,30 @@
 
 namespace bellhop::kernels {
 
-// What a row sees and how its splits share it. Depends on the row's position alone.
+// What a row sees and how its splits share it: split s has every used-th page from first_page + s on, so that blocks
+// that run beside each other read what lies beside each other. Depends on the row's position alone.
 struct Extent {
   int32_t begin, end;  // visible positions
-  int32_t first_page, pages_of_split, used;
+  int32_t first_page, end_page, used;
 
   __device__ Extent(int32_t position, int32_t window, int32_t splits) {
     end = position + 1;
     begin = window > 0 && end > window ? end - window : 0;
     first_page = begin / kKvPageTokens;
-    const int32_t pages = end <= begin ? 0 : (end - 1) / kKvPageTokens - first_page + 1;
-    pages_of_split = (pages + splits - 1) / splits;
-    used = pages == 0 ? 0 : (pages + pages_of_split - 1) / pages_of_split;
+    end_page = end <= begin ? first_page : (end - 1) / kKvPageTokens + 1;
+    const int32_t pages = end_page - first_page;
+    const int32_t of_split = max((pages + splits - 1) / splits, min((pages + kFewSplits - 1) / kFewSplits, kFewPages));
+    used = pages == 0 ? 0 : (pages + of_split - 1) / of_split;
   }
 };
 
-// Block table entries, 32 at a time in a warp's lanes. Pages are asked for in ascending order.
+// Block table entries of every step-th page, 32 at a time in a warp's lanes. They are asked for in ascending order, by
+// their number among the warp's.
 class PageIds {
  public:
-  __device__ PageIds(const int32_t* table, int32_t first, int32_t end) : table_(table), end_(end) { Load(first); }
+  __device__ PageIds(const int32_t* first, int32_t step, int32_t pages) : first_(first), step_(step), pages_(pages) {
+    Load(0);
+  }
   __device__ __forceinline__ int64_t At(int32_t page) {
     if (page - base_ >= 32) Load(page);
     return __shfl_sync(~0u, ids_, page - base_);
@@ -38,10 +43,10 @@ class PageIds {
   __device__ __forceinline__ void Load(int32_t base) {
     base_ = base;
     const int32_t page = base + static_cast<int32_t>(threadIdx.x % 32);
-    ids_ = page < end_ ? __ldcg(table_ + page) : 0;  // as positions, in AttendKernel
+    ids_ = page < pages_ ? __ldcg(first_ + page * step_) : 0;  // as positions, in AttendKernel
   }
-  const int32_t* table_;
-  int32_t end_, base_, ids_;
+  const int32_t* first_;
+  int32_t step_, pages_, base_, ids_;
 };
 
 // The oldest group of a warp that always has 2 * stages under way.
@@ -232,11 +237,18 @@ __device__ void AttendSlices(const AttendArgs& args, const FinishQkvArgs& finish
   const KvLayer& kv = args.kv;
   const int32_t key_row = kRow > 0 ? kRow : plan.key_row, value_row = kRow > 0 ? kRow : plan.value_row;
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
-  const int32_t first_page = extent.first_page + part.split * extent.pages_of_split;
-  const int32_t end_page = min(first_page + extent.pages_of_split, (extent.end - 1) / kKvPageTokens + 1);
-  const int32_t first = max(first_page * kSlicesOfPage, extent.begin / kSlice) + warp;
-  const int32_t end = min(end_page * kSlicesOfPage, (extent.end - 1) / kSlice + 1);
-  PageIds pages(args.step.block_tables + int64_t{part.row} * args.step.max_pages, first_page, end_page);
+  const int32_t first_page = extent.first_page + part.split;
+  const int32_t pages_of_split = (extent.end_page - first_page + extent.used - 1) / extent.used;
+  // Slices of the split, visible from `first` to `end`; those of the warp are `plan.warps` apart.
+  const bool has_last = first_page + (pages_of_split - 1) * extent.used + 1 == extent.end_page;
+  const int32_t first = (part.split == 0 ? extent.begin % kKvPageTokens / kSlice : 0) + warp;
+  const int32_t end =
+      pages_of_split * kSlicesOfPage - (has_last ? (extent.end_page * kKvPageTokens - extent.end) / kSlice : 0);
+  PageIds pages(args.step.block_tables + int64_t{part.row} * args.step.max_pages + first_page, extent.used,
+                pages_of_split);
+  const auto position_of = [&](int32_t slice) {
+    return (first_page + slice / kSlicesOfPage * extent.used) * kKvPageTokens + slice % kSlicesOfPage * kSlice;
+  };
   const int32_t key_bytes = kv.key_dim * kElement, value_bytes = kv.value_dim * kElement;
   const int64_t head_rows = int64_t{part.kv_head} * kKvPageTokens;
   const SliceCopy<Math::kRowBytes> keys(kv.keys + head_rows * key_bytes, kv.page_bytes, key_bytes, key_row);
@@ -248,7 +260,7 @@ __device__ void AttendSlices(const AttendArgs& args, const FinishQkvArgs& finish
   uint8_t* const own = stages + warp * plan.stages * stage_bytes;
   auto stage_of = [&](int32_t i) { return own + (i & (plan.stages - 1)) * stage_bytes; };
   auto start = [&](const SliceCopy<Math::kRowBytes>& copy, int32_t i, uint8_t* to) {
-    const int32_t slice = first + i * plan.warps, position = slice * kSlice;
+    const int32_t slice = first + i * plan.warps, position = position_of(slice);
     if (slice < end) {
       copy.Start(pages.At(slice / kSlicesOfPage), position % kKvPageTokens, extent.begin - position, cached - position,
                  to);
@@ -266,7 +278,7 @@ __device__ void AttendSlices(const AttendArgs& args, const FinishQkvArgs& finish
   }
   __shared__ FinishScratch<std::conditional_t<kFinishes, typename Math::Element, char>> fresh;
   if constexpr (kFinishes) {
-    FinishRow<Math>(finish, part, newest, part.split + 1 == extent.used, key_row, &fresh, query);
+    FinishRow<Math>(finish, part, newest, has_last, key_row, &fresh, query);
   } else {
     LoadQuery<Math>(args, part, key_row, query);
   }
@@ -274,15 +286,16 @@ __device__ void AttendSlices(const AttendArgs& args, const FinishQkvArgs& finish
   const float scale = args.scale * kLog2E;
   for (int32_t i = 0, slice = first; slice < end; ++i, slice += plan.warps) {
     uint8_t* const stage = stage_of(i);
+    const int32_t position = position_of(slice);
     AwaitOldest(plan.stages);
-    const bool has_newest = kFinishes && slice == newest / kSlice;
+    const bool has_newest = kFinishes && position == newest / kSlice * kSlice;
     if constexpr (kFinishes) {
       if (has_newest) PutRow(fresh.key, kv.key_dim, stage + newest % kSlice * key_row);
     }
     math->Scores(stage, query, key_row, kv.key_dim);
     __syncwarp();
     start(keys, i + plan.stages, stage);
-    math->Weigh(scale, extent.begin - slice * kSlice, extent.end - slice * kSlice);
+    math->Weigh(scale, extent.begin - position, extent.end - position);
     AwaitOldest(plan.stages);
     if constexpr (kFinishes) {
       if (has_newest) {
