@@ -23,10 +23,11 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    {"f16 32/4x128", KvType::kF16, 1, 32, 4, 128, 512},    {"f16 32/4x128", KvType::kF16, 1, 32, 4, 128, 8192},
-    {"f16 32/4x128", KvType::kF16, 1, 32, 4, 128, 32768},  {"f16 32/4x128", KvType::kF16, 32, 32, 4, 128, 2048},
-    {"bf16 64/8x64", KvType::kBF16, 1, 64, 8, 64, 32768},  {"f16 16/2x256", KvType::kF16, 1, 16, 2, 256, 32768},
-    {"f16 16/16x128", KvType::kF16, 1, 16, 16, 128, 8192}, {"f32 32/4x128", KvType::kF32, 1, 32, 4, 128, 32768},
+    {"f16 32/4x128", KvType::kF16, 1, 32, 4, 128, 512},   {"f16 32/4x128", KvType::kF16, 1, 32, 4, 128, 8192},
+    {"f16 32/4x128", KvType::kF16, 1, 32, 4, 128, 32768}, {"f16 32/4x128", KvType::kF16, 32, 32, 4, 128, 2048},
+    {"bf16 64/8x64", KvType::kBF16, 1, 64, 8, 64, 32768}, {"f16 16/2x256", KvType::kF16, 1, 16, 2, 256, 32768},
+    {"f16 32/4x128", KvType::kF16, 1, 32, 4, 128, 2048},  {"f16 16/16x128", KvType::kF16, 1, 16, 16, 128, 8192},
+    {"f32 32/4x128", KvType::kF32, 1, 32, 4, 128, 32768},
 };
 constexpr uint64_t kCacheBytes = uint64_t{512} << 20;  // of all layers at least
 constexpr int kSamples = 21;
@@ -76,9 +77,11 @@ Result<Memory> Allocate(cuda::Device* device, const Shape& s, const cuda::Stream
                      cuda::DeviceBuffer::Create(device, kMaxStepRows * s.kv_heads * 4, MemoryTag::kWorkspace));
   const uint64_t words = AttentionPartialBytes(1, s.heads, s.dim, splits);
   BELLHOP_TRY_ASSIGN(m.words, cuda::DeviceBuffer::Create(device, words, MemoryTag::kWorkspace));
-  for (const cuda::DeviceBuffer* zero : {&m.floats, &m.counters, &m.words}) {
-    BELLHOP_TRY(cuda::FillZero(zero->bytes(), stream));
-  }
+  for (const cuda::DeviceBuffer* zero : {&m.counters, &m.words}) BELLHOP_TRY(cuda::FillZero(zero->bytes(), stream));
+  std::vector<float> numbers(floats);
+  std::mt19937 random(2);
+  for (float& x : numbers) x = std::uniform_real_distribution<float>(-1, 1)(random);
+  BELLHOP_TRY(Fill(m.floats, numbers.data(), numbers.size() * 4, stream));
   BELLHOP_TRY(FillCache(m.cache, stream));
   BELLHOP_TRY(Fill(m.inputs, ints.data(), ints.size() * 4, stream));
   return m;
@@ -89,14 +92,15 @@ Status Submit(cuda::Device* device, const Shape& s, const Memory& m, const cuda:
   const int32_t pages = (s.positions + kKvPageTokens - 1) / kKvPageTokens;
   const int32_t* const ints = m.inputs.as<int32_t>().data();
   for (int32_t l = 0; l < m.layers; ++l) {
-    uint8_t* const keys = m.cache.as<uint8_t>().data() + l * layer_bytes;
-    const int64_t page_bytes = layer_bytes / pages / s.rows;
+    // A page holds its positions of all layers, as in a model.
+    const int64_t of_layer = layer_bytes / pages / s.rows, page_bytes = of_layer * m.layers;
+    uint8_t* const keys = m.cache.as<uint8_t>().data() + l * of_layer;
     const int32_t columns = s.heads * s.dim;
     const AttendArgs args = {
         .step =
             {.rows = s.rows, .active_rows = ints, .positions = ints + 1, .block_tables = ints + 64, .max_pages = pages},
         .kv = {.keys = keys,
-               .values = keys + page_bytes / 2,
+               .values = keys + of_layer / 2,
                .page_bytes = page_bytes,
                .type = s.type,
                .kv_heads = s.kv_heads,
